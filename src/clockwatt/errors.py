@@ -41,6 +41,8 @@ _OPTIONS = {
     "points": "point",
     "precisions": "precision",
     "stages": "stage",
+    "counts": "gpus-per-node",
+    "strategies": "strategy",
 }
 """Options of the command line that do not go by the name of their field."""
 

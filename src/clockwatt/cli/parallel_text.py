@@ -1,4 +1,4 @@
-"""An answer of `clockwatt predict --gpus-per-node` on a terminal."""
+"""Answers of `clockwatt predict` and `recommend` about several GPUs on a terminal."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from clockwatt.cli.printing import binary, quantity, rounded
 
 if TYPE_CHECKING:
     from clockwatt.predict.parallel.answer import ParallelAnswer
+    from clockwatt.predict.parallel.choice import ParallelRecommendation, Placement
 
 
 def print_parallel(answer: ParallelAnswer) -> None:
@@ -47,3 +48,55 @@ def print_parallel(answer: ParallelAnswer) -> None:
     ]
     for line in lines:
         console.print(line, soft_wrap=True, highlight=False)
+
+
+def print_parallel_recommendation(answer: ParallelRecommendation, rows: int = 20) -> None:
+    """Print the candidates, best first, and in words what the best costs relative to one GPU."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    console, single = Console(), answer.single
+    console.print(
+        f"{question(single)}: least {answer.objective} per {single.unit.removesuffix('s')}", soft_wrap=True,
+        style="bold", highlight=False,
+    )  # fmt: skip
+    console.print()
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 2, 0, 0))
+    headings = ("GPUs", "strategy", "point", "step", f"{single.unit}/s", "speed ×", "energy ×", "memory")
+    for heading in headings:
+        table.add_column(heading, justify="left" if heading in headings[1:3] else "right", no_wrap=True)
+    for number, one in enumerate(answer.candidates[:rows]):
+        memory = "–" if one.memory_bytes is None else binary(one.memory_bytes)
+        table.add_row(
+            str(one.gpus), one.strategy or "–", one.point, quantity(one.time_s, "s"), rounded(one.items / one.time_s),
+            f"{one.speed_up:.2f}", f"{one.energy_ratio:.2f}", memory,
+            style="bold" if number == 0 else None if number < answer.allowed else "dim",
+        )  # fmt: skip
+    console.print(table)
+    fastest = max(answer.candidates[: answer.allowed], key=lambda one: one.speed_up)
+    standard = f"one GPU at {single.point}, {quantity(single.time_s, 's')} and {quantity(single.energy_j, 'J')}"
+    lines = [
+        f"×: relative to {standard}; energy per {single.unit.removesuffix('s')}.",
+        f"Best: {_words(answer.best, single.unit)}",
+        *([] if fastest is answer.best else [f"Fastest: {_words(fastest, single.unit)}"]),
+        *(f"Left out: {reason}" for reason in answer.left_out),
+        *(f"Warning: {warning}" for warning in answer.warnings),
+    ]
+    if len(answer.candidates) > rows:
+        lines.append(f"{len(answer.candidates) - rows} more candidates with --json.")
+    if answer.allowed < len(answer.candidates):
+        lines.append(f"{len(answer.candidates) - answer.allowed} candidates exceed the limits (listed last, dimmed).")
+    for line in lines:
+        console.print(line, soft_wrap=True, highlight=False)
+
+
+def _words(one: Placement, unit: str) -> str:
+    """Return `2 GPUs, ddp: 1.93 times as fast as one GPU, 4 % more energy per image.`, likewise for others."""
+    where = "one GPU" if one.strategy is None else f"{one.gpus} GPUs, {one.strategy}"
+    where += "" if one.point == "default" else f", at {one.point}"
+    percent = round(100 * (one.energy_ratio - 1))
+    energy = f"{abs(percent)} % {'more' if percent > 0 else 'less'}" if percent else "the same"
+    if one.strategy is None and not percent:
+        return f"{where}."
+    return f"{where}: {one.speed_up:.2f} times as fast as one GPU, {energy} energy per {unit.removesuffix('s')}."

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from clockwatt.predict.answer import Answer, Relative
     from clockwatt.predict.memory import PassMemory
     from clockwatt.predict.parallel.answer import ParallelAnswer
+    from clockwatt.predict.parallel.choice import ParallelRecommendation
     from clockwatt.predict.recommend import Recommendation
 
 WIDEST = 300
@@ -271,7 +272,8 @@ def _costs(candidate: Answer) -> tuple[str, str]:
 
 
 def print_json(
-    answer: Answer | ParallelAnswer | Recommendation, more: Mapping[str, Any] = MappingProxyType({})
+    answer: Answer | ParallelAnswer | Recommendation | ParallelRecommendation,
+    more: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
     """Print the answer as one JSON document; `more` has further keys: what was measured for the answer."""
     print(json.dumps(answer.to_dict() | dict(more), indent=2))

@@ -10,7 +10,7 @@ import typer
 
 from clockwatt.cli.options import AsJson, InSlurmJob, Verbose
 from clockwatt.cli.predict import check_measures, loaded, on_demand, on_node
-from clockwatt.cli.request_options import FOLDERS, NETWORK, TRAINING, check_folder, request_command
+from clockwatt.cli.request_options import COUNTS, FOLDERS, NETWORK, TRAINING, check_folder, request_command
 from clockwatt.errors import RequestError
 
 if TYPE_CHECKING:
@@ -33,12 +33,14 @@ if TYPE_CHECKING:
         "precisions",
         *TRAINING,
     ),
+    *COUNTS,
     *("host", "relative_to", "measure_missing", "config_file", "store_dir", *FOLDERS),
     examples=(
         "clockwatt recommend resnet50",
         "clockwatt recommend vit_b_16 --precision bf16-mixed --max-slowdown 10%",
         "clockwatt recommend resnet50 --pass training --precision all --gpu h200",
         "clockwatt recommend resnet50 --objective time --power-cap 300",
+        "clockwatt recommend vgg16 --pass training --gpu h100 --gpus-per-node 2 --links h100-nvlink",
     ),
 )
 def recommend(
@@ -58,6 +60,16 @@ def recommend(
     if slurm:
         check_measures(request)
     predictors = loaded(request)
+    if request.counts:
+        from clockwatt.cli.parallel_text import print_parallel_recommendation
+        from clockwatt.predict.parallel.choice import recommend_parallel
+
+        if pareto is not None or slurm:
+            raise RequestError("{pareto} and {slurm} are for one GPU: leave them out, or {counts}.")
+        tracer = predictors.tracer.trained(request.training)
+        choice = recommend_parallel(predictors, request, predictors.network(request), tracer.trace)
+        printing.print_json(choice) if as_json else print_parallel_recommendation(choice)
+        return
     if request.measure_missing is None:
         answer, more = predictors.recommendation(request), dict[str, Any]()
     else:

@@ -180,6 +180,22 @@ _OPTIONS: dict[str, tuple[Any, Any, str]] = {
         None,
         "strategy",
     ),
+    "counts": (
+        Annotated[
+            list[int] | None,
+            _option("--gpus-per-node", help="Consider training on this many GPUs; repeat.", panel=_PARALLEL),
+        ],
+        None,
+        "counts",
+    ),
+    "strategies": (
+        Annotated[
+            list[str] | None,
+            _option("--strategy", help="ddp, fsdp (FSDP2) or pipeline; repeat, else all.", panel=_PARALLEL),
+        ],
+        None,
+        "strategies",
+    ),
     "links": (
         Annotated[
             str | None,
@@ -282,6 +298,7 @@ _SILENCE_S = 2.0
 TRAINING = ("optimizer", "accumulate", "clip_norm", "loss")
 NETWORK = ("network", "inputs", "operations", "input_dtype", "input_below", "assume_branch", "cache_length")
 PARALLEL = ("gpus_per_node", "strategy", "links", "stages", "microbatches", "schedule")
+COUNTS = ("counts", "strategies", "links", "microbatches", "schedule")
 FOLDERS = ("predictors_dir", "catalogue_dir", "validation_dir")
 
 

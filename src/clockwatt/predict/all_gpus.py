@@ -316,8 +316,8 @@ class AllGpus:
         ClockwattError
             If the network is unknown or cannot be traced, or several GPUs are to train it.
         """
-        if request.gpus_per_node is not None:
-            raise RequestError("{gpus_per_node} is for one step, predicted by `predict`: leave it out.")
+        if request.gpus_per_node is not None or request.counts:
+            raise RequestError("{gpus_per_node} is for `predict` and `recommend` alone: leave it out.")
         if request.operations is not None:
             return listed_operations(request.operations, pass_ or request.pass_)
         return self.tracer.trained(request.training).trace(self.network(request), pass_ or request.pass_)

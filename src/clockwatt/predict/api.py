@@ -18,6 +18,7 @@ from clockwatt.predict.answerer import Overview
 from clockwatt.predict.description import shipped_catalogue, shipped_predictors, shipped_validation
 from clockwatt.predict.gpu_predictor import load_models
 from clockwatt.predict.parallel.answer import ParallelAnswer, ask_parallel
+from clockwatt.predict.parallel.choice import ParallelRecommendation, recommend_parallel
 from clockwatt.predict.recommend import Limits, Recommendation
 from clockwatt.predict.request import PARALLEL, Request, typed_inputs
 from clockwatt.predict.tracing import NetworkTracer, TracedNetwork, trace_sizes, with_batch
@@ -30,11 +31,13 @@ if TYPE_CHECKING:
 
     from clockwatt.operations.instances import Instance
 
+_OF_COUNTS = ("counts", "strategies", "links", "microbatches", "schedule")
 _OF_A_CHOICE = ("objective", "max_slowdown", "power_cap_w", "precisions")
 _NOT_OF_ALL = {
     "relative_to": "is of predict, recommend and show",
     **dict.fromkeys(_OF_A_CHOICE, "is of recommend"),
     **dict.fromkeys(("gpus_per_node", *PARALLEL), "is of predict"),
+    **dict.fromkeys(("counts", "strategies"), "is of recommend"),
     **dict.fromkeys(("predictors_dir", "catalogue_dir", "validation_dir"), "is a folder: give it to `clockwatt.load`"),
     **dict.fromkeys(
         ("measure_missing", "measure_whole", "config_file", "store_dir"),
@@ -198,7 +201,7 @@ class Predictors(AllGpus):
         *,
         limits: Limits = Limits(),
         **question: Any,
-    ) -> Recommendation:
+    ) -> Recommendation | ParallelRecommendation:
         """Say on which GPU, at which operating point and under which execution settings a pass costs least.
 
         Parameters
@@ -211,15 +214,20 @@ class Predictors(AllGpus):
             `gpus`: choose among these; else among the campaign's measured ones, or among its virtual ones where there
             are no others. Shipped ones are chosen among where there is no campaign. `points`: operating points to
             consider too, though never measured. `precisions`: settings to choose among besides PyTorch's default, such
-            as `["tf32", "bf16-mixed"]`, or `"all"`; each candidate has `relative_to` that default.
+            as `["tf32", "bf16-mixed"]`, or `"all"`; each candidate has `relative_to` that default. `counts=[2, 4]`
+            with `links`, and perhaps `strategies`, `microbatches` and `schedule`: numbers of GPUs to train on, and how,
+            which gives a `ParallelRecommendation`.
 
         Raises
         ------
         ClockwattError
             As `predict`, or if nothing keeps to the limits.
         """
-        given = _Question.of(network, inputs, also=("relative_to", *_OF_A_CHOICE), **question)
+        given = _Question.of(network, inputs, also=("relative_to", *_OF_A_CHOICE, *_OF_COUNTS), **question)
         changed = {} if limits == Limits() else {"limits": limits}
+        if given.request.counts:
+            trace = functools.partial(given._trace, self)
+            return recommend_parallel(self, given.request, given.network(self), trace, **changed)
         return self.recommendation(given.request, lambda request: given.under(request).trace(self), **changed)
 
     def compare(
@@ -300,7 +308,7 @@ def compare(network: Any, other: Any = None, inputs: Any = None, **question: Any
     return _loaded(_campaign_version()).compare(network, other, inputs, **question)
 
 
-def recommend(network: Any = None, inputs: Any = None, **question: Any) -> Recommendation:
+def recommend(network: Any = None, inputs: Any = None, **question: Any) -> Recommendation | ParallelRecommendation:
     """Choose with the campaign in results/, or with the predictors that are shipped; see `Predictors.recommend`."""
     return _loaded(_campaign_version()).recommend(network, inputs, **question)
 

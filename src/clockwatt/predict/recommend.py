@@ -301,7 +301,7 @@ def _candidates(
         if one_of_several and (dtype := model.lacks_dtype(traced)) is not None:
             left_out.append(f"{model.description.gpu}: nothing was measured in {dtype}.")
             continue
-        why = {point: _why_not(model, point) for point in dict.fromkeys([*model.description.points, *points])}
+        why = {point: why_not(model, point) for point in dict.fromkeys([*model.description.points, *points])}
         left_out += [reason for reason in why.values() if reason is not None]
         if objective != "time" and ENERGY in described.lacks:
             left_out.append(f"{model.description.gpu}: holds no {ENERGY}: {described.lacks[ENERGY]}")
@@ -322,7 +322,7 @@ def _candidates(
     return candidates, left_out
 
 
-def _why_not(model: GpuPredictor, point: str) -> str | None:
+def why_not(model: GpuPredictor, point: str) -> str | None:
     """Return why an operating point is not eligible: the card cannot run there, or there are no data; else None."""
     try:
         model.description.check_runs_at(point)

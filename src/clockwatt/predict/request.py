@@ -31,6 +31,8 @@ DDP, FSDP, PIPELINE = "ddp", "fsdp", "pipeline"
 STRATEGIES = (DDP, FSDP, PIPELINE)
 """Ways to train on several GPUs."""
 SCHEDULES = ("1f1b", "gpipe")
+MOST_GPUS = 64
+"""Of one node."""
 
 _CHOICES: dict[str, tuple[str, ...]] = {
     "pass_": PASSES,
@@ -89,6 +91,8 @@ class Request(Model):
     gpus_per_node, strategy, links
         Train on so many GPUs, with one of `STRATEGIES` and a file or name of `parallel.links.LinkProfile`. The inputs
         are those of one rank; of a pipeline those of all ranks.
+    counts, strategies
+        Of a recommendation: numbers of GPUs to choose among besides one, and ways to train on them; all without any.
     stages, microbatches, schedule
         Of a pipeline: modules at which its second and further stages begin (else they are balanced), parts of the batch
         (1: no pipelining), and `1f1b` or `gpipe`.
@@ -120,9 +124,11 @@ class Request(Model):
     points: tuple[str, ...] = ()
     host: str | None = None
     relative_to: str | None = None
-    gpus_per_node: int | None = Field(None, ge=2, le=64)
+    gpus_per_node: int | None = Field(None, ge=2, le=MOST_GPUS)
     strategy: str | None = None
     links: str | None = None
+    counts: tuple[int, ...] = ()
+    strategies: tuple[str, ...] = ()
     stages: tuple[str, ...] = ()
     microbatches: int = Field(4, ge=1, le=1024)
     schedule: str = SCHEDULES[0]
@@ -155,6 +161,8 @@ class Request(Model):
                 given[name] = (given[name],)
             elif not isinstance(given[name], list | tuple):
                 raise RequestError(f"{{{name}}} {given[name]!r}: give a string, or several.")
+        for name in {*given.get("strategies", ())} - {*STRATEGIES}:
+            raise RequestError(f"{{strategies}} {name}: choose {', '.join(STRATEGIES[:-1])} or {STRATEGIES[-1]}.")
         if "precision" in given:
             given["precision"] = str(ExecutionSettings(given["precision"]))
         if given.get("precisions"):
@@ -225,23 +233,43 @@ class Request(Model):
     def _check_parallel(self) -> None:
         """Refuse a step on several GPUs that is incomplete, or no training step."""
         given = [name for name in PARALLEL if getattr(self, name) != type(self).model_fields[name].default]
-        if self.gpus_per_node is None:
-            for name in given:
+        if self.gpus_per_node is None and not self.counts:
+            for name in (*given, *(["strategies"] if self.strategies else [])):
                 raise RequestError(f"{{{name}}} is for several GPUs: give {{gpus_per_node}} too.")
+            return
+        if self.counts:
+            self._check_counts()
             return
         for name, fix in (("strategy", ", ".join(STRATEGIES)), ("links", "a file of `clockwatt calibrate --links`")):
             if getattr(self, name) is None:
                 raise RequestError(f"{{gpus_per_node}} {self.gpus_per_node}: give {{{name}}} too: {fix}.")
-        if self.pass_ != TRAINING:
-            raise RequestError("{gpus_per_node} is for a training step: give {pass_} training too.")
-        for name in ("operations", "accumulate", "measure_missing", "relative_to"):
-            if getattr(self, name) is not None:
-                raise RequestError(f"{{{name}}} cannot be combined with {{gpus_per_node}}: leave it out.")
+        self._check_step()
         if self.measure_whole:
             raise RequestError("{measure_whole} measures one GPU: leave it out, or {gpus_per_node}.")
         for name in _OF_PIPELINE if self.strategy != PIPELINE else ():
             if name in given:
                 raise RequestError(f"{{{name}}} is for {{strategy}} pipeline: leave it out.")
+
+    def _check_counts(self) -> None:
+        """Refuse numbers of GPUs to choose among that are incomplete or impossible."""
+        if self.gpus_per_node is not None or self.strategy is not None:
+            raise RequestError("{counts} and {gpus_per_node}: give one or the other.")
+        if self.links is None:
+            raise RequestError("{counts}: give {links} too: a file of `clockwatt calibrate --links`.")
+        for count in self.counts:
+            if not 2 <= count <= MOST_GPUS:
+                raise RequestError(f"{{counts}} {count}: give 2 to {MOST_GPUS}; one GPU is always considered.")
+        if self.precisions:
+            raise RequestError("{precisions} cannot be combined with {counts}: give one {precision}.")
+        self._check_step()
+
+    def _check_step(self) -> None:
+        """Refuse what cannot be combined with a step on several GPUs."""
+        if self.pass_ != TRAINING:
+            raise RequestError("{gpus_per_node} is for a training step: give {pass_} training too.")
+        for name in ("operations", "accumulate", "measure_missing", "relative_to"):
+            if getattr(self, name) is not None:
+                raise RequestError(f"{{{name}}} cannot be combined with {{gpus_per_node}}: leave it out.")
 
     def execution(self, variant: str) -> ExecutionSettings:
         """How the network runs where nothing else is known to be measured; `variant` is what its trace is of."""

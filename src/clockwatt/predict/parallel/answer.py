@@ -110,46 +110,75 @@ def ask_parallel(predictors: AllGpus, request: Request, network: NetworkConfig, 
     ClockwattError
         As `AllGpus.ask`; if the strategy does not suit the network, or the links are unknown.
     """
-    gpu = predictors.gpu_at(request)
-    links = LinkProfile.read(request.links or "")
-    model = predictors.model(gpu)
-    count = request.gpus_per_node or 0
-    host: HostProfile | ScaledHost | None = predictors.profile(request.host)
-    if host is None and links.host_factor is not None and not model.described(TRAINING).summed:
-        host = ScaledHost(f"of {links.name}", links.host_factor)
-    elif host is not None:
-        median = model.hosts_seen.costs(TRAINING, is_network=True)
-        links = links.on_host(host.costs(model, TRAINING).overall / median.overall)
-    answered = functools.partial(_answer, predictors, request, model, host)
-    single = answered(trace(network, "training"))
-    if request.strategy == PIPELINE:
-        batch = network.first_input.shape[0]
-        if batch % request.microbatches:
-            raise RequestError(f"{{microbatches}} {request.microbatches}: the batch of {batch} is no multiple of it.")
-        network = with_batch(network, batch // request.microbatches)
-    one = answered(trace(network, "training")) if request.strategy == PIPELINE else single
-    forward = None
-    if INFERENCE in model.description.passes:
-        forward = predict_network(model, trace(network, "inference"), one.point, execution=one.execution, host=host)
-    step = step_of(one, forward, model.description.overheads(one.point).power_idle_w)
-    make = _pipeline if request.strategy == PIPELINE else functools.partial(_data_parallel, model)
-    answer = make(request, links, count, step, one, single)
-    measure = f"clockwatt calibrate --links links.json --gpus {count}"
-    origin = (f"These links are those of another machine: run `{measure}` on yours.",) if links.origin else ()
-    return replace(answer, warnings=(*single.warnings, *origin))
+    return Steps(predictors, request, network, trace).answer(request)
 
 
-def _answer(
-    predictors: AllGpus,
-    request: Request,
-    model: GpuPredictor,
-    host: HostProfile | ScaledHost | None,
-    traced: TracedNetwork,
-) -> Answer:
-    execution = predictors.execution(request, traced)
-    answer = predict_network(model, traced, request.point, execution=execution, host=host)
-    (answer,) = with_memory(traced, answer)
-    return answer
+class Steps:
+    """Training steps of one network on GPUs of one model; each pass is traced and predicted once.
+
+    Parameters are those of `ask_parallel`, which raises the same.
+    """
+
+    def __init__(self, predictors: AllGpus, request: Request, network: NetworkConfig, trace: Trace) -> None:
+        self._predictors, self._request, self._network = predictors, request, network
+        self.model = predictors.model(predictors.gpu_at(request))
+        self._trace = trace
+        self._traced: dict[tuple[str, Pass], TracedNetwork] = {}
+        self._singles: dict[tuple[str, str], Answer] = {}
+        self._steps: dict[tuple[str, str], Step] = {}
+        self._links = LinkProfile.read(request.links or "")
+        self._host: HostProfile | ScaledHost | None = predictors.profile(request.host)
+        if self._host is not None:
+            median = self.model.hosts_seen.costs(TRAINING, is_network=True)
+            self._links = self._links.on_host(self._host.costs(self.model, TRAINING).overall / median.overall)
+        elif self._links.host_factor is not None and not self.model.described(TRAINING).summed:
+            self._host = ScaledHost(f"of {self._links.name}", self._links.host_factor)
+
+    def answer(self, request: Request) -> ParallelAnswer:
+        """Answer a request that differs in strategy, number of GPUs or operating point only."""
+        count = request.gpus_per_node or 0
+        network = self._network
+        if request.strategy == PIPELINE:
+            batch = network.first_input.shape[0]
+            if batch % request.microbatches:
+                raise RequestError(
+                    f"{{microbatches}} {request.microbatches}: the batch of {batch} is no multiple of it."
+                )
+            network = with_batch(network, batch // request.microbatches)
+        single, one = (self._single(each, request.point) for each in (self._network, network))
+        make = _pipeline if request.strategy == PIPELINE else functools.partial(_data_parallel, self.model)
+        answer = make(request, self._links, count, self._step(network, request.point), one, single)
+        origin = "These links are those of another machine: run `clockwatt calibrate --links links.json` on yours."
+        return replace(answer, warnings=(*single.warnings, *((origin,) if self._links.origin else ())))
+
+    def single(self, point: str) -> Answer:
+        """Answer for one GPU at an operating point."""
+        return self._single(self._network, point)
+
+    def _single(self, network: NetworkConfig, point: str) -> Answer:
+        key = network.network_id, point
+        if key not in self._singles:
+            traced = self._calls(network, "training")
+            execution = self._predictors.execution(self._request, traced)
+            answer = predict_network(self.model, traced, point, execution=execution, host=self._host)
+            (self._singles[key],) = with_memory(traced, answer)
+        return self._singles[key]
+
+    def _step(self, network: NetworkConfig, point: str) -> Step:
+        key = network.network_id, point
+        if key not in self._steps:
+            one, forward = self._single(network, point), None
+            if INFERENCE in self.model.description.passes:
+                traced = self._calls(network, "inference")
+                forward = predict_network(self.model, traced, one.point, execution=one.execution, host=self._host)
+            self._steps[key] = step_of(one, forward, self.model.description.overheads(one.point).power_idle_w)
+        return self._steps[key]
+
+    def _calls(self, network: NetworkConfig, pass_: Pass) -> TracedNetwork:
+        key = network.network_id, pass_
+        if key not in self._traced:
+            self._traced[key] = self._trace(network, pass_)
+        return self._traced[key]
 
 
 def _data_parallel(

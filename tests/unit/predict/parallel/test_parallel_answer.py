@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from clockwatt.cli.main import app
-from clockwatt.errors import RequestError
+from clockwatt.errors import ClockwattError, RequestError
 from clockwatt.predict.api import load
 from clockwatt.predict.hosts import ScaledHost
 from clockwatt.predict.parallel.links import LinkProfile
@@ -70,7 +70,7 @@ def test_fsdp_shards_and_a_pipeline_splits(predictors, ddp):
 def test_only_single_questions_are_about_several_gpus(predictors):
     asked = {name: value for name, value in TWO.items() if name != "gpu"} | {"strategy": "ddp"}
     for ask, more in ((predictors.recommend, {}), (predictors.show, {}), (predictors.predict, {"batch": [1, 2]})):
-        with pytest.raises(RequestError, match=r"is of predict|gpus_per_node is for one step"):
+        with pytest.raises(RequestError, match=r"is of predict|gpus_per_node is for"):
             ask("resnet18", (32, 3, 224, 224), **asked, **more)
 
 
@@ -80,6 +80,11 @@ def test_only_single_questions_are_about_several_gpus(predictors):
         ({"strategy": "ddp"}, "strategy is for several GPUs: give gpus_per_node too"),
         ({"gpus_per_node": 2, "strategy": "ddp"}, "gpus_per_node 2: give links too"),
         ({"gpus_per_node": 2, "strategy": "ddp", "links": "x"}, "give pass_ training too"),
+        ({"counts": (2,)}, "counts: give links too"),
+        ({"counts": (1,), "links": "x", "pass_": "training"}, "counts 1: give 2 to"),
+        ({"strategies": ("ddp",)}, "strategies is for several GPUs"),
+        ({"counts": (2,), "strategies": ("tensor",)}, "strategies tensor: choose ddp, fsdp or pipeline"),
+        ({"counts": (2,), "gpus_per_node": 2, "pass_": "training"}, "give one or the other"),
         ({"gpus_per_node": 2, "strategy": "tensor", "links": "x"}, "strategy tensor: choose ddp, fsdp or pipeline"),
         (
             {"gpus_per_node": 2, "strategy": "ddp", "links": "x", "pass_": "training", "microbatches": 2},
@@ -102,3 +107,50 @@ def test_a_slower_host_makes_host_bound_steps_longer(predictors, ddp, monkeypatc
     monkeypatch.undo()
     usual = predictors.predict("resnet18", (32, 3, 224, 224), strategy="fsdp", **TWO)
     assert fsdp.host_s == pytest.approx(2 * usual.host_s, rel=0.01)
+
+
+@pytest.fixture(scope="module")
+def choice(predictors):
+    asked = {"gpus": "h100", "training": True, "counts": [2, 4], "links": "h100-nvlink", "objective": "time"}
+    return predictors.recommend("resnet18", (32, 3, 224, 224), **asked)
+
+
+def test_recommended_numbers_of_gpus_are_those_of_predict(choice, ddp):
+    assert len(choice.candidates) == 1 + 2 * 3
+    same = next(one for one in choice.candidates if (one.gpus, one.strategy) == (2, "ddp"))
+    assert (same.time_s, same.energy_j, same.speed_up) == pytest.approx((ddp.time_s, ddp.energy_j, ddp.speed_up))
+    assert same.energy_ratio == pytest.approx(ddp.energy_j / 2 / ddp.single.energy_j)
+    costs = [one.time_s / one.items for one in choice.candidates]
+    assert costs == sorted(costs)
+    assert choice.best.gpus == 4
+
+
+def test_limits_hold_for_all_gpus_together(predictors, choice):
+    asked = {"gpus": "h100", "training": True, "counts": [2, 4], "links": "h100-nvlink", "objective": "time"}
+    cap_w = 1.01 * next(one.power_w for one in choice.candidates if one.gpus == 1)
+    within = predictors.recommend("resnet18", (32, 3, 224, 224), power_cap_w=cap_w, **asked)
+    assert within.allowed < len(within.candidates)
+    assert all(one.power_w <= cap_w for one in within.candidates[: within.allowed])
+    with pytest.raises(ClockwattError, match="least mean power of all GPUs is"):
+        predictors.recommend("resnet18", (32, 3, 224, 224), power_cap_w=1, **asked)
+
+
+def test_what_does_not_fit_or_cannot_be_split_is_left_out_with_its_reason(predictors):
+    asked = {"gpus": "h100", "training": True, "links": "h100-nvlink"}
+    large = predictors.recommend("resnet18", (4096, 3, 224, 224), counts=[4], **asked)
+    assert [(one.gpus, one.strategy) for one in large.candidates] == [(4, "pipeline")]
+    assert any("one GPU at default: Does not fit" in reason for reason in large.left_out)
+    odd = predictors.recommend("resnet18", (33, 3, 224, 224), counts=[2], strategies=["pipeline"], **asked)
+    assert [one.gpus for one in odd.candidates] == [1]
+    assert "the batch of 33 is no multiple of it" in odd.left_out[0]
+
+
+def test_the_command_line_recommends_in_words(choice):
+    arguments = (
+        "recommend resnet18 --input 32,3,224,224 --gpu h100 --pass training --objective time --links h100-nvlink"
+    )
+    ran = CliRunner().invoke(app, [*arguments.split(), "--gpus-per-node", "2", "--gpus-per-node", "4"])
+    assert ran.exit_code == 0, ran.output
+    assert f"Best: 4 GPUs, {choice.best.strategy}: {choice.best.speed_up:.2f} times as fast as one GPU" in ran.output
+    refused = CliRunner().invoke(app, arguments.split())
+    assert "--links is for several GPUs: give --gpus-per-node too" in str(refused.exception or refused.output)

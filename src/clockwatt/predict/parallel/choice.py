@@ -1,0 +1,194 @@
+"""Recommend on how many GPUs, with which strategy and at which operating point training costs least per item."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, fields
+from typing import Any
+
+from clockwatt.config import NetworkConfig, OperatingPoint
+from clockwatt.errors import ClockwattError
+from clockwatt.predict.all_gpus import AllGpus
+from clockwatt.predict.answer import Answer
+from clockwatt.predict.answerer import lacks_memory
+from clockwatt.predict.description import NotPredictableError
+from clockwatt.predict.evaluation.errors import objective_of
+from clockwatt.predict.parallel.answer import ParallelAnswer, Steps, Trace
+from clockwatt.predict.recommend import Limits, why_not
+from clockwatt.predict.request import STRATEGIES, Request
+
+
+@dataclass(frozen=True)
+class Placement:
+    """One way to train.
+
+    Attributes
+    ----------
+    gpus, strategy, point
+        Number of GPUs; `ddp`, `fsdp` or `pipeline`, None on one GPU; operating point.
+    time_s, energy_j, power_w
+        Of a step on all GPUs together.
+    items
+        What a step processes on all of them.
+    memory_bytes
+        Peak of the rank with most; None if not known.
+    speed_up, energy_ratio
+        Items per second and energy per item relative to one GPU at the first operating point.
+    """
+
+    gpus: int
+    strategy: str | None
+    point: str
+    time_s: float
+    energy_j: float
+    items: int
+    memory_bytes: int | None
+    speed_up: float = 1.0
+    energy_ratio: float = 1.0
+
+    @property
+    def power_w(self) -> float:
+        """Mean power of all GPUs together."""
+        return self.energy_j / self.time_s
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {one.name: getattr(self, one.name) for one in fields(self)} | {"power_w": self.power_w}
+
+
+@dataclass(frozen=True)
+class ParallelRecommendation:
+    """On how many GPUs, and how, training costs least.
+
+    Attributes
+    ----------
+    objective
+        `time`, `energy` or `edp`, each per item.
+    best
+        The choice.
+    candidates
+        All that fit the memory, best first; those outside the limits come last.
+    allowed
+        Number of candidates within the limits.
+    single
+        The answer for one GPU at the first operating point, which others are compared with.
+    left_out
+        Why others are not among the candidates: sentences.
+    warnings
+        Limits of the answers.
+    """
+
+    objective: str
+    best: Placement
+    candidates: tuple[Placement, ...]
+    allowed: int
+    single: Answer
+    left_out: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        placements = [one.to_dict() for one in self.candidates]
+        return values | {"best": placements[0], "candidates": placements, "single": self.single.to_dict()}
+
+
+def recommend_parallel(
+    predictors: AllGpus, request: Request, network: NetworkConfig, trace: Trace, limits: Limits | None = None
+) -> ParallelRecommendation:
+    """Find the number of GPUs, the strategy and the operating point at which training costs least per item.
+
+    Parameters
+    ----------
+    predictors, request, network, trace
+        As of `ask_parallel`; the request's `counts` and `strategies` are considered, and one GPU.
+    limits
+        What the choice must keep to, power of all GPUs together; None for those of the request.
+
+    Raises
+    ------
+    ClockwattError
+        As `ask_parallel`; if nothing fits the memory or keeps to the limits.
+    """
+    limits = limits or Limits.of(request)
+    steps = Steps(predictors, request.model_copy(update={"points": request.points[:1]}), network, trace)
+    points, left_out = _points(steps, request)
+    single = steps.single(points[0])
+    ways = itertools.product(sorted({*request.counts}), request.strategies or STRATEGIES)
+    found, warnings = list[Placement](), dict.fromkeys(single.warnings)
+    for point, (count, strategy) in itertools.product(points, [(1, None), *ways]):
+        where = f"one GPU at {point}" if strategy is None else f"{strategy} on {count} GPUs at {point}"
+        try:
+            if strategy is None:
+                candidate, lacking = _placement(steps.single(point), single, point), lacks_memory(steps.single(point))
+            else:
+                asked = {"gpus_per_node": count, "strategy": strategy, "points": (point,)}
+                answer = steps.answer(request.model_copy(update=asked))
+                candidate, lacking = _placement(answer, single, point), _lacks(answer)
+                warnings |= dict.fromkeys(answer.warnings)
+        except ClockwattError as error:
+            left_out.append(f"{where}: {error}")
+            continue
+        if lacking is None:
+            found.append(candidate)
+        else:
+            left_out.append(f"{where}: {lacking}")
+    if not found:
+        raise NotPredictableError(f"{network.name}: nothing to choose from. {' '.join(left_out)}")
+    fastest = max(one.speed_up for one in found)
+    keeps = [fastest <= one.speed_up * (1 + limits.max_slowdown) and one.power_w <= limits.power_cap_w for one in found]
+    if not any(keeps):
+        least = min(one.power_w for one in found)
+        raise NotPredictableError(f"nothing keeps to the limits: the least mean power of all GPUs is {least:.0f} W.")
+    order = sorted(range(len(found)), key=lambda place: (not keeps[place], _cost(found[place], request.objective)))
+    candidates = tuple(found[place] for place in order)
+    fitting = "Does not fit" in "".join(left_out)  # then one GPU's own warning is among the reasons
+    kept = [one for one in warnings if not (fitting and one.startswith("Does not fit"))]
+    return ParallelRecommendation(
+        request.objective, candidates[0], candidates, sum(keeps), single, tuple(left_out), tuple(kept)
+    )
+
+
+def _points(steps: Steps, request: Request) -> tuple[list[str], list[str]]:
+    """Return the operating points to consider, the default or a named one first, and why others are not."""
+    measured = [*steps.model.description.points]
+    named = [str(OperatingPoint.parse(point)) for point in request.points]
+    points = sorted(dict.fromkeys([*named, *measured]), key=lambda point: point != "default")
+    reasons = {point: why_not(steps.model, point) for point in points}
+    possible = [point for point, reason in reasons.items() if reason is None]
+    if not possible:
+        raise NotPredictableError(" ".join(filter(None, reasons.values())))
+    return possible, [reason for reason in reasons.values() if reason is not None]
+
+
+def _placement(answer: Answer | ParallelAnswer, single: Answer, point: str) -> Placement:
+    """Return a candidate with its ratios to one GPU; NotPredictableError if the energy is not known."""
+    if answer.energy_j is None or single.energy_j is None or not answer.items or not single.items:
+        raise NotPredictableError("its energy is not predicted.")
+    ratios = {
+        "speed_up": answer.items / answer.time_s * single.time_s / single.items,
+        "energy_ratio": answer.energy_j / answer.items / (single.energy_j / single.items),
+    }
+    if isinstance(answer, Answer):
+        memory = None if answer.memory is None else answer.memory.allocated_bytes
+        return Placement(1, None, point, answer.time_s, answer.energy_j, answer.items, memory, **ratios)
+    memory = None if answer.memory_bytes is None else max(answer.memory_bytes)
+    return Placement(
+        answer.gpus, answer.strategy, point, answer.time_s, answer.energy_j, answer.items, memory, **ratios
+    )
+
+
+def _lacks(answer: ParallelAnswer) -> str | None:
+    """Return the message for ranks that do not fit their GPU; None where they fit or that is not known."""
+    of_one = answer.single.memory
+    if answer.memory_bytes is None or of_one is None or of_one.gpu_bytes is None:
+        return None
+    needed = max(answer.memory_bytes)
+    if needed + of_one.context_bytes <= of_one.gpu_bytes:
+        return None
+    there = of_one.gpu_bytes / 2**30
+    return f"Does not fit: a rank needs {needed / 2**30:.1f} GiB, and {answer.single.gpu} has {there:.1f} GiB."
+
+
+def _cost(one: Placement, objective: str) -> float:
+    return float(objective_of(objective, one.time_s / one.items, one.energy_j / one.items))
