@@ -36,11 +36,9 @@ if TYPE_CHECKING:
     *COUNTS,
     *("host", "relative_to", "measure_missing", "config_file", "store_dir", *FOLDERS),
     examples=(
-        "clockwatt recommend resnet50",
-        "clockwatt recommend vit_b_16 --precision bf16-mixed --max-slowdown 10%",
+        "clockwatt recommend vit_b_16 --max-slowdown 10%",
         "clockwatt recommend resnet50 --pass training --precision all --gpu h200",
-        "clockwatt recommend resnet50 --objective time --power-cap 300",
-        "clockwatt recommend vgg16 --pass training --gpu h100 --gpus-per-node 2 --links h100-nvlink",
+        "clockwatt recommend vgg16 --pass training --gpus-per-node 2 --links links.json",
     ),
 )
 def recommend(

@@ -183,7 +183,9 @@ _OPTIONS: dict[str, tuple[Any, Any, str]] = {
     "counts": (
         Annotated[
             list[int] | None,
-            _option("--gpus-per-node", help="Consider training on this many GPUs; repeat.", panel=_PARALLEL),
+            _option(
+                "--gpus-per-node", metavar="N", help="Consider training on this many GPUs; repeat.", panel=_PARALLEL
+            ),
         ],
         None,
         "counts",
@@ -298,7 +300,7 @@ _SILENCE_S = 2.0
 TRAINING = ("optimizer", "accumulate", "clip_norm", "loss")
 NETWORK = ("network", "inputs", "operations", "input_dtype", "input_below", "assume_branch", "cache_length")
 PARALLEL = ("gpus_per_node", "strategy", "links", "stages", "microbatches", "schedule")
-COUNTS = ("counts", "strategies", "links", "microbatches", "schedule")
+COUNTS = ("counts", "strategies", "links")
 FOLDERS = ("predictors_dir", "catalogue_dir", "validation_dir")
 
 

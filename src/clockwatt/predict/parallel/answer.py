@@ -120,13 +120,15 @@ class Steps:
     """
 
     def __init__(self, predictors: AllGpus, request: Request, network: NetworkConfig, trace: Trace) -> None:
+        self._links = LinkProfile.read(request.links or "")
+        if not request.gpus and len(predictors.gpus) > 1:
+            request = request.model_copy(update={"gpus": (self._links.gpu_name,)})
         self._predictors, self._request, self._network = predictors, request, network
         self.model = predictors.model(predictors.gpu_at(request))
         self._trace = trace
         self._traced: dict[tuple[str, Pass], TracedNetwork] = {}
         self._singles: dict[tuple[str, str], Answer] = {}
         self._steps: dict[tuple[str, str], Step] = {}
-        self._links = LinkProfile.read(request.links or "")
         self._host: HostProfile | ScaledHost | None = predictors.profile(request.host)
         if self._host is not None:
             median = self.model.hosts_seen.costs(TRAINING, is_network=True)

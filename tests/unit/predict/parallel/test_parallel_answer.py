@@ -140,7 +140,9 @@ def test_what_does_not_fit_or_cannot_be_split_is_left_out_with_its_reason(predic
     large = predictors.recommend("resnet18", (4096, 3, 224, 224), counts=[4], **asked)
     assert [(one.gpus, one.strategy) for one in large.candidates] == [(4, "pipeline")]
     assert any("one GPU at default: Does not fit" in reason for reason in large.left_out)
+    asked.pop("gpus")  # the GPU of the links is meant
     odd = predictors.recommend("resnet18", (33, 3, 224, 224), counts=[2], strategies=["pipeline"], **asked)
+    assert odd.single.gpu == "h100"
     assert [one.gpus for one in odd.candidates] == [1]
     assert "the batch of 33 is no multiple of it" in odd.left_out[0]
 
