@@ -80,7 +80,9 @@ def print_comparison(first: Answer, second: Answer) -> None:
     if len(memories) == len(both):
         sizes = [one.allocated_bytes for one in memories]
         cells = (binary(one.allocated_bytes, (one.allocated_low_bytes, one.allocated_high_bytes)) for one in memories)
-        table.add_row("memory", *cells, f"{sizes[1] / sizes[0]:.2f}", "the same" if sizes[0] == sizes[1] else "")
+        (low, high), (other_low, other_high) = ((one.allocated_low_bytes, one.allocated_high_bytes) for one in memories)
+        ends = (1.0, 1.0) if sizes[0] == sizes[1] else (other_low / high, other_high / low)
+        table.add_row("memory", *cells, f"{sizes[1] / sizes[0]:.2f}", _verdict(ends))
     for name, one in both.items():
         print(f"{name}: {question(one)}, {one.source}")
     print()

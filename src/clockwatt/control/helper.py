@@ -108,6 +108,10 @@ def ask(helper: str, *words: str) -> dict[str, Any]:
     NoPermissionError, NotSupportedError, ControlError
         With the helper's reason, or sudo's.
     """
+    if not helper.startswith("/"):
+        raise ControlError(
+            f"control.helper {helper}: no whole path, which sudo needs. Write {ControlConfig().helper}, or where it is."
+        )
     command = ["sudo", "-n", helper, *words]
     try:
         # in a session of its own, so that Ctrl-C does not reach sudo in the middle of a setting

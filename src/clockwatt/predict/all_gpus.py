@@ -393,11 +393,8 @@ class AllGpus:
         name, at, point = named.partition("@")
         try:
             gpu = self.label(name)
-        except RequestError:
-            raise RequestError(
-                f"{{relative_to}} {named}: no predictors for it; there are predictors for {self._known()}. "
-                "Write GPU or GPU@POINT."
-            ) from None
+        except RequestError as error:
+            raise RequestError(error.text.replace(f"{{gpu}} {name}", f"{{relative_to}} {named}")) from None
         try:
             return self.answer(traced, gpu=gpu, point=point if at else "default", execution=execution, host=host)
         except ClockwattError as error:

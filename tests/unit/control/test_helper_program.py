@@ -728,7 +728,7 @@ def test_an_epilog_waits_for_a_keeper_that_is_at_it_before_it_drains_the_node(tm
 @needs_root
 def test_root_by_sudo_is_told_how_to_restore(installed, capfd):
     assert installed.main(["restore", "all"]) == installed.NOT_PERMITTED
-    assert "env -u SUDO_UID clockwatt-clocks restore all" in json.loads(capfd.readouterr().out)["error"]
+    assert f"env -u SUDO_UID {installed.PROGRAM} restore all" in json.loads(capfd.readouterr().out)["error"]
 
 
 @needs_root

@@ -225,6 +225,18 @@ def test_preflight_stops_a_script_after_its_second_step(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("ready")
+def test_preflight_passes_on_the_status_of_a_script_that_ends_by_itself(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    text = (
+        "import torch\nm = torch.nn.Linear(8, 8, device='cuda')\nwith torch.no_grad():\n"
+        "    m(torch.ones(2, 8, device='cuda'))\nraise SystemExit(5)\n"
+    )
+    ended = preflight(script, text, "--json", "--", sys.executable, str(script))
+    assert ended.returncode == 5, ended.stderr
+    assert json.loads(ended.stdout)["pass"] == "inference"
+
+
+@pytest.mark.usefixtures("ready")
 def test_preflight_names_the_line_of_a_script_that_needs_its_data(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     text = "import torch\nx = torch.randn(8, device='cuda')\nprint(x[x > 0])\n"

@@ -158,6 +158,17 @@ def test_two_versions_are_printed_side_by_side(ask):
     assert ask(*asked).startswith("nothing to compare with: give a second network, --to-gpu")
 
 
+@pytest.mark.parametrize(
+    ("networks", "verdict"),
+    [(("vgg16", "resnet50"), "less"), (("resnet50", "vgg16"), "more"), (("vgg16", "vgg19"), "undecided")],
+)
+def test_the_verdict_on_memory_of_unequal_networks_is_that_of_their_intervals(capsys, networks, verdict):
+    with pytest.raises(SystemExit):
+        app(["compare", *networks, "--input", "32,3,224,224", "--gpu", "h200"], prog_name="clockwatt")
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("memory")]
+    assert line.split()[-1] == verdict
+
+
 def test_without_a_standard_the_answer_says_nothing_of_one(ask):
     assert "relative_to" not in json.loads(ask("predict", *NETWORK, "--gpu", "a30", "--json"))
     assert "relative" not in ask("predict", *NETWORK, "--gpu", "a30")
@@ -190,7 +201,8 @@ def test_an_overview_has_ratios_at_every_point(made, capsys, tmp_path):
 @pytest.mark.parametrize(
     ("named", "message"),
     [
-        ("h300", "--relative-to h300: no predictors for it; there are predictors for a30"),
+        ("h300", "--relative-to h300: no predictors for this GPU; there are predictors for a30"),
+        ("a3O@sm900", "--relative-to a3O@sm900: no predictors for this GPU; there are predictors for a30"),
         ("a30@sm", "--relative-to a30@sm: 'sm' is no operating point"),
         ("a30@", "--relative-to a30@: '' is no operating point"),
     ],
