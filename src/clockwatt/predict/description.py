@@ -110,7 +110,7 @@ class PassDescription:
         `time_s`, `energy_j` and `power_w` of device-bound networks to their intervals where every operation was
         measured; empty where there are no such.
     call_times
-        Pooled host times, see `costs.measured.call_times`; empty in folders of older fits.
+        Pooled host times, see `measured_costs.call_times`; empty in folders of older fits.
     lacks
         Missing quantities, `training_data.ENERGY` or `DEVICE_AND_HOST`, to the reason; empty where none is missing.
     """

@@ -244,7 +244,7 @@ def recommend(
         best=best,
         candidates=ordered,
         allowed=sum(keeps),
-        as_good=_as_good(ordered[: sum(keeps)], objective),
+        as_good=count_as_good(ordered[: sum(keeps)], objective),
         left_out=tuple(left_out),
         regret=None if validation_dir is None else _known_regret(validation_dir, best, objective),
     )
@@ -337,7 +337,8 @@ def within_error(rows: Mapping[str, NDArray[Any]], best: int, objective: str) ->
 
     Errors of one GPU's points are mostly shared: there only what differs between points counts, repeatability or what
     the DVFS (clock) model misses. Another GPU, or other execution settings on the same one, are as good where the
-    interval of their ratio to the best reaches down to 1. Errors of two GPUs are taken as independent.
+    interval of their ratio to the best reaches down to 1. Errors of two GPUs are taken as independent. Errors of time
+    and energy add in their product, because energy is power times time.
 
     Parameters
     ----------
@@ -351,10 +352,10 @@ def within_error(rows: Mapping[str, NDArray[Any]], best: int, objective: str) ->
         `time`, `energy` or `edp`.
     """
     values = objective_values(objective, rows["time_s"], rows["energy_j"])
-    name, low, high = (f"time{end}_s" if objective == "time" else f"energy{end}_j" for end in ("", "_low", "_high"))
+    low, high = (objective_of(objective, rows[f"time_{end}_s"], rows[f"energy_{end}_j"]) for end in ("low", "high"))
     with np.errstate(invalid="ignore", divide="ignore"):
         ratios = values / values[best]
-        error = np.hypot(np.log(rows[name] / rows[low]), np.log(rows[high][best] / rows[name][best]))
+        error = np.hypot(np.log(values / low), np.log(high[best] / values[best]))
         ratio_low = rows.get("ratio_low", np.full(len(values), np.nan))
         reaches = np.where(np.isnan(ratio_low), ratios * np.exp(-error), ratio_low) <= 1.0
     repeated = (rows["measured_point"] != 0) & (rows["measured_point"][best] != 0)
@@ -370,7 +371,7 @@ def objective_values(objective: str, time_s: NDArray[Any], energy_j: NDArray[Any
     return np.where(np.isnan(values), np.inf, values)
 
 
-def _as_good(candidates: Sequence[Answer], objective: str) -> int:
+def count_as_good(candidates: Sequence[Answer], objective: str) -> int:
     """Return how many of the first candidates, the best included, are within error of the best."""
     intervals = [
         [bound for name in ("time_s", "energy_j") for bound in one.intervals.get(name, (np.nan, np.nan))]
@@ -390,8 +391,9 @@ def _ratio_low(candidate: Answer, best: Answer, objective: str) -> float:
     """Return the lower end of a candidate's ratio to the best; nan for the same settings and for another GPU."""
     if candidate.gpu != best.gpu or candidate.execution == best.execution:
         return math.nan
-    name = RATIOS["time_s" if objective == "time" else "energy_j"]
-    return relative(candidate, best).intervals.get(name, (math.inf,))[0]
+    intervals = relative(candidate, best).intervals
+    lower = (intervals.get(RATIOS[name], (math.inf,))[0] for name in ("time_s", "energy_j"))
+    return float(objective_of(objective, *lower))
 
 
 def _value(candidate: Answer, objective: str) -> float:

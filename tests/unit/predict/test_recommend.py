@@ -13,7 +13,7 @@ from clockwatt.predict.api import load
 from clockwatt.predict.description import NotPredictableError
 from clockwatt.predict.evaluation.errors import objective_of
 from clockwatt.predict.gpu_predictor import GpuPredictor, load_models
-from clockwatt.predict.recommend import Limits, recommend, within_error
+from clockwatt.predict.recommend import Limits, count_as_good, recommend, within_error
 from clockwatt.predict.tracing import TracedNetwork
 from clockwatt.schema import layout, records
 from clockwatt.schema.execution import FP32, TF32
@@ -173,9 +173,37 @@ def test_other_settings_are_as_good_where_their_ratio_to_the_best_may_be_one():
     rows = {
         "gpu": np.zeros(6), "measured_point": np.ones(6), "time_s": time_s, "energy_j": time_s,
         "time_low_s": 0.7 * time_s, "time_high_s": 1.4 * time_s,
+        "energy_low_j": 0.7 * time_s, "energy_high_j": 1.4 * time_s,
         "ratio_low": np.array([np.nan, np.nan, 0.9, 1.1, 0.9, 1.01]),
     }  # fmt: skip
     assert within_error(rows, 0, "time").tolist() == [True, False, True, False, True, False]
+
+
+def test_errors_of_time_and_energy_add_up_in_their_product():
+    time_s = energy_j = np.array([1.0, 1.2])
+    rows = {
+        "gpu": np.array(["a30", "v100"]), "measured_point": np.ones(2), "time_s": time_s, "energy_j": energy_j,
+        "time_low_s": 0.8 * time_s, "time_high_s": 1.25 * time_s,
+        "energy_low_j": 0.85 * energy_j, "energy_high_j": energy_j / 0.85,
+    }  # fmt: skip
+    assert within_error(rows, 0, "energy").tolist() == [True, True]
+    assert within_error(rows, 0, "edp").tolist() == [True, True], "energy alone does not reach from 1.44 to 1"
+
+
+def test_settings_of_twice_the_time_are_not_as_good_by_their_energy_alone(made, models):
+    best = predict_network(models["a30"], traced(made), "sm1440", execution=FP32)
+    time_s, energy_j = best.expected.time_s, best.expected.energy_j
+    best = dataclasses.replace(best, detail=None, intervals={
+        "time_s": (0.99 * time_s, 1.01 * time_s), "energy_j": (0.8 * energy_j, 1.2 * energy_j)
+    })  # fmt: skip
+    slower = dataclasses.replace(
+        best,
+        execution=TF32,
+        expected=dataclasses.replace(best.expected, time_s=2 * time_s),
+        intervals=best.intervals | {"time_s": (1.98 * time_s, 2.02 * time_s)},
+    )
+    assert count_as_good([best, slower], "energy") == 2
+    assert count_as_good([best, slower], "edp") == 1
 
 
 def test_what_lies_outside_the_measurements_is_said(made, models):
