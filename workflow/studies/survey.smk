@@ -73,7 +73,7 @@ rule study_survey_conditions:
         | {"conditions": SURVEY.conditions, "seconds": SURVEY.seconds},
     shell:
         """
-        python -m clockwatt study-survey-conditions \
+        python -m clockwatt study-conditions \
             --config "$CLOCKWATT_RUN"/config.yaml \
             --gpu {wildcards.gpu:q} \
             --node {wildcards.node:q} \
@@ -106,7 +106,7 @@ rule study_survey_interference:
         code=run.code.stages["study_survey"],
     shell:
         """
-        python -m clockwatt study-survey-interference \
+        python -m clockwatt study-interference \
             {input.conditions:q} \
             --name {params.device:q} \
             --output {params.results:q}/studies/survey/{wildcards.gpu:q} \

@@ -1,4 +1,4 @@
-"""`clockwatt study-survey-card` and `study-survey`: how far the cards of one model differ."""
+"""The survey of cards: how far those of one model differ, and how programs slow one another down."""
 
 from __future__ import annotations
 
@@ -33,30 +33,30 @@ def study_survey_card(
 
 @app.command(
     epilog=examples(
-        "clockwatt study-survey-conditions --config config/config.yaml --gpu h200 --node gpu01 "
+        "clockwatt study-conditions --config config/config.yaml --gpu h200 --node gpu01 "
         "--output results/studies/survey/h200/conditions/gpu01-1.csv"
     )
 )
-def study_survey_conditions(
+def study_conditions(
     config_file: Config,
     gpu: GpuLabel,
     node: Annotated[str, typer.Option(help="Name of this node.")],
     output: Output,
     repetition: Annotated[int, typer.Option(min=1, help="Number of this measurement.")] = 1,
 ) -> None:
-    """Time programs of the survey alone and beside one another."""
+    """Time programs alone and beside one another."""
     from clockwatt.studies.survey.conditions import measure
 
     measure(config.load(config_file), gpu, node, repetition, output)
 
 
-@app.command(epilog=examples("clockwatt study-survey-interference conditions --output survey"))
-def study_survey_interference(
-    measurements: Annotated[list[Path], typer.Argument(help="Files of study-survey-conditions, or folders of them.")],
+@app.command(epilog=examples("clockwatt study-interference conditions --output survey"))
+def study_interference(
+    measurements: Annotated[list[Path], typer.Argument(help="Files of study-conditions, or folders of them.")],
     output: Annotated[Path, typer.Option(help="Folder to write the table and the figure to.")],
     name: Annotated[str, typer.Option(help="Name of the GPU in the figure.")] = "GPU",
 ) -> None:
-    """Compute how much slower programs are beside others."""
+    """Compute how others slow programs down."""
     from clockwatt.studies.survey import interference
 
     for row in interference.write(measurements, output, name).to_dict("records"):

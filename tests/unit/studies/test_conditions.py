@@ -28,7 +28,7 @@ def test_the_matrix_recovers_the_rule_of_virtual_cards(tmp_path, capsys):
     assert len(nodes) == 6
     for node, repetition in nodes:
         conditions.measure(asked, "h200", node, repetition, tmp_path / f"conditions/{node}-{repetition}.csv")
-    command = ["study-survey-interference", str(tmp_path / "conditions"), "--output", str(tmp_path)]
+    command = ["study-interference", str(tmp_path / "conditions"), "--output", str(tmp_path)]
     app(command, prog_name="clockwatt", standalone_mode=False)
     assert "sgemm beside sgemm, time slicing: " in capsys.readouterr().out
     table = pd.read_csv(tmp_path / interference.INTERFERENCE_FILE, keep_default_na=False)

@@ -40,9 +40,7 @@ def read(paths: Sequence[Path]) -> pd.DataFrame:
     """
     found = [file for path in paths for file in (sorted(path.glob("*.csv")) if path.is_dir() else [path])]
     if not found:
-        raise DataFileError(
-            f"{', '.join(map(str, paths))}: no measurements of conditions. Run study-survey-conditions."
-        )
+        raise DataFileError(f"{', '.join(map(str, paths))}: no measurements of conditions. Run study-conditions.")
     tables = []
     for file in found:
         try:
@@ -50,7 +48,7 @@ def read(paths: Sequence[Path]) -> pd.DataFrame:
         except (OSError, ValueError) as error:
             raise DataFileError(f"{file}: cannot be read as CSV ({error}). Delete it and run the survey.") from error
         if missing := sorted(set(COLUMNS) - set(tables[-1])):
-            raise DataFileError(f"{file}: lacks {', '.join(missing)}. Give files of study-survey-conditions.")
+            raise DataFileError(f"{file}: lacks {', '.join(missing)}. Give files of study-conditions.")
     return pd.concat(tables, ignore_index=True)
 
 
