@@ -9,7 +9,11 @@ from pathlib import Path
 
 from clockwatt.errors import DataFileError
 
-TITLES = {"power": "Training under power limits and clocks", "workloads": "A dozen programs by all sensors"}
+TITLES = {
+    "power": "Training under power limits and clocks",
+    "workloads": "A dozen programs by all sensors",
+    "survey": "Differences between cards",
+}
 """Titles of the studies, by the name of their package."""
 _SECTION = """<section id="studies">
   <h2>Studies</h2>

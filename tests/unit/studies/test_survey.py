@@ -12,7 +12,7 @@ from clockwatt.gpu.specs import find_spec
 from clockwatt.gpu.virtual.model import CardModel
 from clockwatt.io import files
 from clockwatt.schema.records import MEASUREMENT_SCHEMA
-from clockwatt.studies.survey import cards, passport, results, variance
+from clockwatt.studies.survey import cards, passport, placement, results, variance
 from clockwatt.studies.survey.observations import COMPARED
 from clockwatt.workflow.settings import slurm_resources, whole_node
 
@@ -110,6 +110,25 @@ def test_false_discoveries_are_few_and_slow_cards_are_found():
     assert np.mean(found) >= 0.95
 
 
+def test_placement_gains_the_planted_difference_and_nothing_by_noise():
+    random = np.random.default_rng(5)
+    rows = pd.concat([observed(f"GPU-{number}", random) for number in range(16)], ignore_index=True)
+    rows["started_us"] = range(len(rows))
+    slow = rows["card"].isin([f"GPU-{number}" for number in range(8)]) & (
+        rows["quantity"] == "time of softmax (memory)"
+    )
+    best = "50% of the cards at work: the best"
+
+    def saved(changed: pd.DataFrame) -> pd.Series:
+        table = placement.gains(placement.halves(changed)).set_index(["quantity", "placement"])
+        return table.loc["time, memory-bound", best]
+
+    planted = saved(rows.assign(log=rows["log"] + np.log1p(0.1) * slow))
+    assert planted["low"] < 100 * (1 - 1 / 1.05) < planted["high"]
+    noise = rows.assign(log=random.normal(0, 0.01, len(rows)))
+    assert saved(noise)["low"] < 0 < saved(noise)["high"]
+
+
 def card(*options: object) -> int:
     """Run `clockwatt card`; return its exit status."""
     return app(["card", *map(str, options)], prog_name="clockwatt", standalone_mode=False)
@@ -166,7 +185,7 @@ def test_the_survey_recovers_the_differences_of_virtual_cards(tmp_path):
         ("n1", 0), ("n1", 1), ("n1", 2), ("n2", 0), ("n2", 1)
     ]  # fmt: skip
     results.write(found, tmp_path / "results")
-    assert len(list((tmp_path / "results").rglob("*.png"))) == 3
+    assert len(list((tmp_path / "results").rglob("*.png"))) == 4
     assert len(pd.read_csv(tmp_path / "results" / results.VARIANCE_FILE)) == len(COMPARED)
 
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import cast
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 
 from clockwatt.figures import style
 
-FIGURES = ("cards", "positions", "temperature")
+FIGURES = ("cards", "positions", "temperature", "placement")
+_VIOLIN_FROM = 4
+"""Fewest measurements of a card whose distribution is drawn."""
 _LABELLED_CARDS = 40
 _LABELLED_CELLS = 12
 _CELL_IN = 0.24
@@ -38,6 +42,12 @@ def draw_cards(strips: pd.DataFrame, places: Mapping[str, str], where: str) -> F
         for outlier, colour in ((False, style.COLOURS[0]), (True, style.COLOURS[1])):
             drawn = own[own["outlier"] == outlier]
             x = drawn["card"].map(at).to_numpy(float)
+            groups = [(at[card], 100 * one) for card, one in drawn.groupby("card")["difference"]]
+            if violins := [(place, values) for place, values in groups if len(values) >= _VIOLIN_FROM]:
+                places_of, values = zip(*violins, strict=True)
+                drawn_violins = axes.violinplot(values, places_of, widths=0.8, showextrema=False)
+                for body in cast(list[PolyCollection], drawn_violins["bodies"]):
+                    body.set(facecolor=colour, alpha=0.25)
             axes.plot(x, 100 * drawn["difference"], "o", color=colour, alpha=0.5, markersize=2.5, markeredgewidth=0)
             means = drawn.groupby("card")["difference"].mean()
             axes.plot(means.index.map(at).to_numpy(float), 100 * means, "_", color=colour, markersize=8)
@@ -55,7 +65,7 @@ def draw_cards(strips: pd.DataFrame, places: Mapping[str, str], where: str) -> F
         [style.Entry("card", style.COLOURS[0], "o"), style.Entry("outlier", style.COLOURS[1], "o")],
         f"{where}: difference from the median card",
     )
-    style.footer(figure, "Dots are measurements, lines their means.")
+    style.footer(figure, "Dots are measurements, lines their means, areas the distribution within a card.")
     return figure
 
 

@@ -23,6 +23,7 @@ from clockwatt.studies.survey import variance
 from clockwatt.studies.survey.cards import differences, from_median_card, not_measured, place
 from clockwatt.studies.survey.figures import draw_cards, draw_positions, draw_temperature
 from clockwatt.studies.survey.observations import COMPARED, observations, parquet_files, read
+from clockwatt.studies.survey.placement import draw_placement, gains, halves
 
 VARIANCE_FILE, CARDS_FILE = "variance.csv", "cards.csv"
 
@@ -115,14 +116,16 @@ def write(found: Survey, folder: Path) -> None:
     measured = found.cards[found.cards["sessions"] > 0]
     quantities = list(found.variance.index)
     strips = _strips(found.observed, measured)
+    short = measured["card"].str.replace(r"^(GPU-\w{8})-.*", r"\1", regex=True)
     named = measured["host"] + measured["index"].map(" {:.0f}".format)
-    labels = dict(zip(measured["card"], named.where(measured["index"].notna(), measured["card"]), strict=True))
-    states = _states(found.rows)
+    labels = dict(zip(measured["card"], named.where(measured["index"].notna(), short), strict=True))
+    states, gained = _states(found.rows), gains(halves(found.observed))
     with styled():
         figures = folder / "figures"
         save(draw_cards(strips, labels, found.model), strips, figures, "cards")
         save(draw_positions(found.cards, quantities, found.model), found.cards, figures, "positions")
         save(draw_temperature(states, found.model), states, figures, "temperature")
+        save(draw_placement(gained, found.model), gained, figures, "placement")
 
 
 def _strips(observed: pd.DataFrame, cards: pd.DataFrame) -> pd.DataFrame:
