@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 UNITS = {"time_s": ("time", "s"), "power_w": ("mean power", "W"), "energy_j": ("energy", "J")}
 _MOST_OPERATIONS = 5
-_COSTS_MOST = "costs most, all its calls together"
+_COSTS_MOST = "operations that cost most"
 _INTERVALS = {
     "measured": "Intervals: 90 %, from differences between cards of one model and between hosts.",
     "conformal": "Intervals: 90 %, conformal, from {networks} held-out networks.",
@@ -165,7 +165,7 @@ def _operations(answer: Answer) -> Table:
     for row in answer.breakdown().head(_MOST_OPERATIONS).to_dict("records"):
         share = "–" if row["energy_share"] != row["energy_share"] else f"{row['energy_share']:.0%}"  # nan is not itself
         table.add_row(
-            textwrap.shorten(row["operation"], 36, placeholder=" …"), str(row["calls"]),
+            textwrap.shorten(row["operation"], 34, placeholder=" …"), str(row["calls"]),
             quantity(row["device_s"], "s"), f"{row['time_share']:.0%}", share,
             MEASURED if row["measured"] else PREDICTED,
         )  # fmt: skip

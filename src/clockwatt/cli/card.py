@@ -76,6 +76,8 @@ def _print(compared: pd.DataFrame) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from clockwatt.cli.printing import WIDEST
+
     table = Table("quantity", "difference (95 % interval)", "by temperature", "°C (others)", "outlier from", box=None)
     for name, row in compared.iterrows():
         table.add_row(
@@ -86,4 +88,4 @@ def _print(compared: pd.DataFrame) -> None:
             f"{100 * row['smallest_outlier']:+.1f} %",
             style="bold" if row["outlier"] else None,
         )
-    Console(highlight=False).print(table)
+    Console(width=WIDEST, highlight=False).print(table)

@@ -76,6 +76,7 @@ def study_survey(
     from rich.console import Console
     from rich.table import Table
 
+    from clockwatt.cli.printing import WIDEST
     from clockwatt.studies.survey import results, variance
 
     found = results.survey(measurements)
@@ -93,7 +94,7 @@ def study_survey(
         f"not measured: {row['host']}, card {row['index']:.0f}: {row['not_measured']}"
         for _, row in found.cards[found.cards["sessions"] == 0].iterrows()
     ]
-    Console(highlight=False).print(table)
+    Console(width=WIDEST, highlight=False).print(table)  # the log of a job has no width
     print("\n".join([f"{found.model}, {len(cards)} cards.", *outliers, *missing, *found.limits]))
     if output is not None:
         results.write(found, output)

@@ -78,6 +78,15 @@ def test_the_prediction_without_its_network_is_shown_with_verbose(answer):
     assert "held out" in columns(validated, verbose=True)
 
 
+def test_the_operations_that_cost_most_are_whole_on_80_columns(answer, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    print_answer(answer)
+    table = capsys.readouterr().out.partition("operations that cost most")[2].splitlines()[2:7]
+    assert [line.split()[-1] for line in table] == [
+        "measured" if one else "predicted" for one in answer.breakdown().head(5)["measured"]
+    ]
+
+
 def test_that_no_call_was_measured_is_printed(answer, capsys):
     print_answer(replace(answer, measured_calls=0), verbose=True)
     assert f"\n0 of {answer.expected.calls} calls measured on this GPU" in capsys.readouterr().out

@@ -134,7 +134,7 @@ def card(*options: object) -> int:
     return app(["card", *map(str, options)], prog_name="clockwatt", standalone_mode=False)
 
 
-def test_the_command_judges_a_virtual_card(tmp_path, capsys):
+def test_the_command_judges_a_virtual_card(tmp_path, capsys, monkeypatch):
     def write(rows: pd.DataFrame, name: str) -> None:
         files.write_table(pa.Table.from_pandas(rows, MEASUREMENT_SCHEMA, preserve_index=False), tmp_path / name)
 
@@ -153,8 +153,10 @@ def test_the_command_judges_a_virtual_card(tmp_path, capsys):
     line = capsys.readouterr().out.splitlines()[-1]
     assert "slower by 3.0 %" in line
     assert "throttled (hw_thermal_slowdown)" in line
+    monkeypatch.setenv("COLUMNS", "20")  # as a log of a job may seem to have
     app(["study-survey", str(tmp_path / "fleet")], prog_name="clockwatt", standalone_mode=False)
     told = capsys.readouterr().out
+    assert "(max − min) / median  SD of card" in told.splitlines()[0]
     assert "virtual H200, 5 cards." in told
     assert "5 of 5 cards were measured in one session only." in told
 
