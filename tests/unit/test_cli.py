@@ -14,6 +14,7 @@ import pytest
 import typer
 import yaml
 from typer.core import TyperGroup
+from typer.testing import CliRunner
 
 from clockwatt.cli.main import app
 from clockwatt.errors import ClockwattError
@@ -204,3 +205,9 @@ def test_help_texts_are_a_line_of_at_most_twelve_words() -> None:
         assert "\n" not in (context.command.help or ""), context.command_path
         for parameter in context.command.params:
             assert len((parameter.help or "").split()) <= 12, f"{context.command_path} {parameter.name}"
+
+
+def test_a_shipped_network_that_fails_names_no_line_of_the_command_line():
+    network = "clockwatt.operations.stacks:conv_2_linear_2"
+    result = CliRunner().invoke(app, ["predict", network, "--input", "4,8", "--gpu", "h100"])
+    assert "(module '0'). Check that it takes an input of shape [4, 8]." in str(result.exception) + result.output

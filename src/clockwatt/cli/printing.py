@@ -99,6 +99,8 @@ def tf32_words(answer: Answer) -> str | None:
     takes = [quantity(other.time_s, "s"), *([] if other.energy_j is None else [quantity(other.energy_j, "J")])]
     pairs = {"time": (answer.time_s, other.time_s), "energy": (answer.energy_j, other.energy_j)}
     saved = {name: 1 - one / whole for name, (whole, one) in pairs.items() if whole and one}
+    if other.source == answer.source and saved and all(abs(share) < _SAME for share in saved.values()):
+        return None
     if other.source != answer.source:
         saved = {name: share for name, share in saved.items() if abs(share) >= _BETWEEN_SOURCES}
     less = [

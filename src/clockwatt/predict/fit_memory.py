@@ -127,7 +127,7 @@ def fit_memory(
             needed, there = memory(1).allocated_bytes / 2**30, max(0, spec.memory_bytes - used) / 2**30
             raise ClockwattError(
                 f"{request.network}: {request.pass_} with {dimension} 1 needs {needed:.1f} GiB, and {spec.name} has "
-                f"{there:.1f} GiB for it. Choose a smaller network."
+                f"{there:.1f} GiB for it. Choose a smaller network{', or leave it more memory' * bool(used)}."
             )
         if size > _MOST // 4:
             raise ClockwattError(
@@ -174,7 +174,7 @@ def _with_layers(name: str | None, layers: int, folder: Path) -> str:
             changed.write_text(json.dumps(content | dict.fromkeys(keys, layers)), encoding="utf-8")
             return f"hf:{changed}"
     raise RequestError(
-        f"{{layers}}: network {name} names no number of layers. Write {LAYERS} in the place of the number in "
+        f"{{layers}}: network {name} names no number of layers. Write layers, in braces, in the place of the number in "
         "`package.module:callable`, or give `hf:CONFIG.json` with `num_hidden_layers`."
     )
 

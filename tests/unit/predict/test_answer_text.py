@@ -70,6 +70,8 @@ def test_what_tf32_saves_is_compared_within_one_source():
     assert tf32_words(replace(other, in_tf32=in_tf32)).endswith(" measured; 50% less energy.")
     in_tf32 = replace(in_tf32, energy_j=1.05 * other.energy_j)
     assert tf32_words(replace(other, in_tf32=in_tf32)).endswith(" J measured.")
+    in_tf32 = replace(in_tf32, source=other.source, time_s=other.time_s, energy_j=other.energy_j)
+    assert tf32_words(replace(other, in_tf32=in_tf32)) is None
 
 
 def test_the_prediction_without_its_network_is_shown_with_verbose(answer):

@@ -10,7 +10,7 @@ from torch import nn
 
 import clockwatt
 from clockwatt.cli.fit_memory import measured
-from clockwatt.errors import ClockwattError
+from clockwatt.errors import ClockwattError, RequestError
 from clockwatt.predict.fit_memory import Largest, fit_memory, search
 from clockwatt.predict.request import Request
 from clockwatt.predict.tracing import with_batch
@@ -78,8 +78,9 @@ def test_layers_take_what_their_weights_do(predictors):
 
 
 def test_a_network_without_a_number_of_layers_is_one_message(predictors):
-    with pytest.raises(ClockwattError, match="names no number of layers"):
+    with pytest.raises(RequestError, match="names no number of layers") as error:
         fit_memory(predictors, Request.of(network="alexnet", gpus=("a30",)), "layers")
+    assert "Write layers, in braces, in the place" in error.value.as_options()
 
 
 def test_layers_of_a_configuration_are_changed(predictors, tmp_path):

@@ -219,7 +219,7 @@ def test_a_range_of_nodes_is_refused():
 
 @pytest.mark.parametrize(
     ("name", "text", "says"),
-    [("none.parquet", None, "no such file"), ("junk.parquet", "junk", "not a readable Parquet"),
+    [("none.parquet", None, "no such file. Measure a card"), ("junk.parquet", "junk", "not a readable Parquet"),
      ("empty", None, "no measurements")],
 )  # fmt: skip
 def test_what_is_no_measurement_is_named(tmp_path, name, text, says):

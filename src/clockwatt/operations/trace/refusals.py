@@ -28,6 +28,7 @@ _COPIES = (torch.Tensor.cpu, torch.Tensor.numpy, torch.Tensor.__array__, torch.T
 _WITHOUT_VALUES = ("meta tensor", "register_meta function", "without output_size")
 _STDLIB = str(Path(os.__file__).parent)
 _LIBRARIES = (str(Path(torch.__file__).parent) + os.sep, str(Path(__file__).parents[2]) + os.sep)
+_COMMANDS = str(Path(__file__).parents[2] / "cli") + os.sep
 _WRAPPERS = {
     "ScriptModule": "is compiled by TorchScript, which clockwatt does not trace. Give the module that it was made of.",
     "OptimizedModule": "is compiled by torch.compile, which clockwatt does not trace. Give the module without it.",
@@ -64,6 +65,8 @@ def line_of_network(error: BaseException | None = None) -> str | None:
         frames = reversed(list(traceback.walk_tb(error.__traceback__)))
     for frame, line in frames:
         path = frame.f_code.co_filename
+        if path.startswith(_COMMANDS):  # what called a command is no code of the network
+            return None
         installed = f"{os.sep}site-packages{os.sep}"
         if path.startswith(_LIBRARIES) or (path.startswith(_STDLIB) and installed not in path) or path.startswith("<"):
             continue

@@ -43,8 +43,10 @@ def read_runs(path: Path, gpu: str, networks: list[str]) -> pd.DataFrame:
     path = resource("studies/power/runs-by-others.parquet") if str(path) == SHIPPED else path
     try:
         rows = pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path)
+    except FileNotFoundError:
+        raise DataFileError(f"{path}: no such file. Give the table's path, or {SHIPPED}.") from None
     except (OSError, ValueError, pa.ArrowException) as error:
-        raise DataFileError(f"{path}: cannot be read as a table ({error}).") from error
+        raise DataFileError(f"{path}: cannot be read as a table ({error}). Save it as .csv or .parquet.") from error
     if missing := [name for name in REQUIRED if name not in rows]:
         raise DataFileError(f"{path}: column {missing[0]} is missing. It needs {', '.join(REQUIRED)}.")
     rows = rows.reindex(columns=[*REQUIRED, *OPTIONAL])

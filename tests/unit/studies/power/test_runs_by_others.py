@@ -53,3 +53,8 @@ def test_a_wrong_table_is_named_with_its_row(tmp_path):
     path.write_text("gpu,time_s,power_w\na,1,100\n")
     with pytest.raises(DataFileError, match="column network is missing"):
         read_runs(path, "a", [])
+
+
+def test_a_missing_table_is_one_message(tmp_path):
+    with pytest.raises(DataFileError, match=r"no\.csv: no such file\. Give the table's path, or shipped\."):
+        read_runs(tmp_path / "no.csv", "v100", [])
