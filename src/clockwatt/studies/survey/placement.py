@@ -70,7 +70,7 @@ def gains(means: list[pd.DataFrame]) -> pd.DataFrame:
                 best = np.exp(ranked[: max(1, round(share * len(ranked)))]).mean()
                 way = f"{share:.0%} of the cards at work: the best"
                 found.setdefault((name, way), []).append(100 * (1 - best / np.exp(seen).mean()))
-            if len(columns) == 1 and len(ranked) >= TOGETHER:
+            if len(columns) == 1 and len(ranked) >= 2 * TOGETHER:
                 way = f"all at work, steps on {TOGETHER}: alike together"
                 unsorted = _slowest(random.permutation(seen))
                 found.setdefault((name, way), []).append(100 * (1 - _slowest(ranked) / unsorted))
