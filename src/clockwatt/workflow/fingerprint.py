@@ -18,7 +18,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "dataset": ("dataset",),
     "fit": (*_PREDICTIONS, "measure"),
     "validate": (*_PREDICTIONS, "measure"),
-    "figures": (*_PREDICTIONS, "measure", "figures"),
+    "figures": (*_PREDICTIONS, "measure", "signals", "figures"),
     "page": (*_PREDICTIONS, "figures", "page"),
     "study_power": (*_STUDY, "studies/options.py", "studies/power", "measure", "operations"),
     "study_workloads": (*_STUDY, "studies/workloads", "studies/relations"),
