@@ -244,9 +244,9 @@ def power_report() -> tuple[str, list[Row], list[str]]:
         [
             "outlook: select the best platform and run",
             "proposed",
-            "`recommend` selects",
-            "`clockwatt recommend`",
-            f"{NOT}: it does not submit the job",
+            "`recommend` selects, runs or submits, records, and compares with the prediction",
+            "`clockwatt recommend NETWORK --run --slurm -- python train.py`",
+            REPRODUCED,
         ],
     ]
     return "Report on power limits", rows, ["Its published values are not part of this project."]

@@ -10,7 +10,7 @@ import typer
 from clockwatt.config import CampaignConfig, OperatingPoint
 from clockwatt.errors import ClockwattError
 
-MEASURE = "Measure for the answer"
+MEASURE = "Measure or run"
 """Panel of the help."""
 
 Config = Annotated[Path, typer.Option("--config", help="The campaign's YAML file.")]
@@ -49,7 +49,10 @@ Output = Annotated[Path, typer.Option(help="File to write.")]
 InSlurmJob = Annotated[
     bool,
     typer.Option(
-        "--slurm", help="Measure in a Slurm job on a node with the GPU.", rich_help_panel=MEASURE, show_default=False
+        "--slurm",
+        help="Measure or run in a Slurm job on the GPU's node.",
+        rich_help_panel=MEASURE,
+        show_default=False,
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.", show_default=False)]

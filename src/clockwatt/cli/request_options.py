@@ -126,7 +126,7 @@ _OPTIONS: dict[str, tuple[Any, Any, str]] = {
     "precisions": (
         Annotated[
             list[str] | None,
-            _option("--precision", help=f"{', '.join(PRECISIONS)}; repeat for several, or all.", panel=_RUN),
+            _option("--precision", help="tf32, bf16-mixed …; repeat for several, or all.", panel=_RUN),
         ],
         None,
         "precisions",
@@ -237,8 +237,16 @@ _OPTIONS: dict[str, tuple[Any, Any, str]] = {
         False,
         "measure_whole",
     ),
+    "run": (
+        Annotated[
+            bool,
+            _option("--run", help="Run COMMAND at the choice; see --output, --passes.", panel=MEASURE),
+        ],
+        False,
+        "run",
+    ),
     "config_file": (
-        Annotated[Path, _option("--config", help="Campaign with the settings of the measurement.", panel=MEASURE)],
+        Annotated[Path, _option("--config", help="Campaign that says how is measured or run.", panel=MEASURE)],
         DEFAULT_CONFIG,
         "config_file",
     ),

@@ -100,10 +100,12 @@ class Request(Model):
         Of a recommendation: `time`, `energy` or `edp`, against the fastest choice (0.1 is 10 %), and mean power.
     measure_missing, measure_whole
         What is measured for the answer: see `measure_missing.Stop`; whether the pass itself is.
+    run
+        Whether the command runs a program at its recommendation.
     predictors_dir, catalogue_dir, validation_dir
         Folders, see `api.load`.
     config_file, store_dir
-        The campaign that says how is measured, and where measurements go; None for the campaign's store.
+        The campaign that says how is measured or run, and where measurements go; None for the campaign's store.
     """
 
     network: str | None = None
@@ -137,6 +139,7 @@ class Request(Model):
     power_cap_w: float | None = None
     measure_missing: str | None = None
     measure_whole: bool = False
+    run: bool = False
     predictors_dir: Path | None = None
     catalogue_dir: Path | None = None
     validation_dir: Path | None = None
@@ -213,7 +216,7 @@ class Request(Model):
         if self.input_dtype == "float" and self.input_below is not None:
             raise RequestError("{input_below} is for token ids, {input_dtype} float is for others: give one of both.")
         if self.measure_missing is None and not self.measure_whole:
-            for name in ("config_file", "store_dir"):
+            for name in ("store_dir",) if self.run else ("config_file", "store_dir"):
                 if getattr(self, name) != type(self).model_fields[name].default:
                     raise RequestError(f"{{{name}}} is for measuring: give {{measure_missing}} too, or leave it out.")
         for name in self.training:
