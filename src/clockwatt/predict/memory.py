@@ -12,7 +12,7 @@ import io
 import json
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -175,6 +175,20 @@ def _alive(events: Sequence[MemoryRow], sizes: Sequence[int], row: int) -> Modul
     for number, size in alive.items():
         found[events[number].module_path, events[number].kind] += size
     return dict(found)
+
+
+def most_at_once(events: Sequence[MemoryRow], kind: str, paths: Collection[str] | None = None) -> int:
+    """Return the most bytes of one kind that some modules, or all, have allocated at once."""
+    alive: dict[int, int] = {}
+    held = most = 0
+    for event in events:
+        if event.bytes is None:
+            held -= alive.pop(event.number, 0)
+        elif event.kind == kind and (paths is None or event.module_path in paths):
+            alive[event.number] = event.bytes
+            held += event.bytes
+            most = max(most, held)
+    return most
 
 
 def _fits(events: Sequence[MemoryRow], sizes: Sequence[int], reserved: int, capacity: int) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -13,16 +13,27 @@ from clockwatt.errors import RequestError
 from clockwatt.gpu.specs import find_spec
 from clockwatt.predict.all_gpus import AllGpus
 from clockwatt.predict.answer import Answer
-from clockwatt.predict.answerer import predict_network, with_memory
+from clockwatt.predict.answerer import OperationCosts, predict_network, with_memory
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.hosts import HostProfile, ScaledHost
-from clockwatt.predict.memory import PassMemory
+from clockwatt.predict.memory import PassMemory, most_at_once
 from clockwatt.predict.parallel.links import LinkProfile
-from clockwatt.predict.parallel.schedules import Schedule, ddp, ends, fsdp, fsdp_groups, in_flight, sends, split
+from clockwatt.predict.parallel.schedules import Schedule, Stage, ddp, ends, fsdp, fsdp_groups, in_flight, sends, split
 from clockwatt.predict.parallel.step import Step, step_of
 from clockwatt.predict.request import DDP, PIPELINE, Request
 from clockwatt.predict.tracing import TracedNetwork, with_batch
-from clockwatt.schema.records import ACTIVATIONS, GRADIENTS, INFERENCE, OPTIMIZER_STATE, PARAMETERS, TRAINING
+from clockwatt.schema.records import (
+    ACTIVATIONS,
+    GRADIENTS,
+    INFERENCE,
+    INPUTS,
+    OPTIMIZER_STATE,
+    PARAMETERS,
+    TEMPORARY,
+    TRAINING,
+    WORKSPACE,
+    MemoryRow,
+)
 
 Trace = Callable[[NetworkConfig, Pass], TracedNetwork]
 """Function from a network and a pass to its calls."""
@@ -256,23 +267,33 @@ def _pipeline(
     longest = max(schedules, key=lambda each: each.busy_s)
     memory = None
     if one.memory is not None:
-        parts = one.memory.modules
-        states = _kept(one.memory, PARAMETERS, OPTIMIZER_STATE) + whole
-        activations = [
-            sum(size for (path, kind), size in parts.items() if kind == ACTIVATIONS and path in stage.paths)
-            * in_flight(schedule, place, count, batches)
-            for place, stage in enumerate(stages)
-        ]
-        others = one.memory.allocated_bytes - _kept(one.memory, PARAMETERS, OPTIMIZER_STATE, GRADIENTS, ACTIVATIONS)
-        memory = tuple(
-            round(states * stage.gradient_bytes / whole + kept + others)
-            for stage, kept in zip(stages, activations, strict=True)
-        )
+        assert isinstance(one.detail, OperationCosts)
+        memory = _memory_of_stages(one.memory, one.detail.traced.memory or (), stages, schedule, batches)
     answer = _assembled(request, links, single, count, time_s, tuple(energies), memory, longest)
     return replace(
         answer, busy_s=tuple(each.busy_s for each in schedules), stages=tuple(stage.first for stage in stages),
         microbatches=batches, schedule=schedule if batches > 1 else None,
     )  # fmt: skip
+
+
+def _memory_of_stages(
+    memory: PassMemory, events: Sequence[MemoryRow], stages: Sequence[Stage], schedule: str, batches: int
+) -> tuple[int, ...]:
+    """Return the peak of each stage: in its last forward pass before a backward pass, or in the optimizer.
+
+    `memory` and `events` are those of one GPU with a microbatch. What a stage sends is kept until the step ends.
+    """
+    whole = sum(stage.gradient_bytes for stage in stages) or 1
+    states = _kept(memory, PARAMETERS, OPTIMIZER_STATE) + whole
+    temporary = most_at_once(events, TEMPORARY)
+    found = []
+    for place, stage in enumerate(stages):
+        share, under_way = stage.gradient_bytes / whole, in_flight(schedule, place, len(stages), batches)
+        received = stages[place - 1].output_bytes if place else 0
+        sent = stage.output_bytes * (batches - under_way + 1) + received * (under_way + batches)
+        passes = under_way * most_at_once(events, ACTIVATIONS, stage.paths) + _kept(memory, INPUTS) + sent
+        found.append(round(states * share + _kept(memory, WORKSPACE) + max(passes, temporary * share)))
+    return tuple(found)
 
 
 def _assembled(

@@ -9,9 +9,11 @@ from clockwatt.cli.main import app
 from clockwatt.errors import ClockwattError, RequestError
 from clockwatt.predict.api import load
 from clockwatt.predict.hosts import ScaledHost
+from clockwatt.predict.memory import most_at_once
 from clockwatt.predict.parallel.links import LinkProfile
 from clockwatt.predict.parallel.step import step_of
 from clockwatt.predict.request import Request
+from clockwatt.schema.records import MemoryRow
 
 TWO = {"gpu": "h100", "training": True, "gpus_per_node": 2, "links": "h100-nvlink"}
 
@@ -156,3 +158,24 @@ def test_the_command_line_recommends_in_words(choice):
     assert f"Best: 4 GPUs, {choice.best.strategy}: {choice.best.speed_up:.2f} times as fast as one GPU" in ran.output
     refused = CliRunner().invoke(app, arguments.split())
     assert "--links is for several GPUs: give --gpus-per-node too" in str(refused.exception or refused.output)
+
+
+def test_a_pipeline_without_parts_holds_more_than_one_of_many_parts(predictors):
+    whole, parts = (
+        predictors.predict("resnet18", (32, 3, 224, 224), strategy="pipeline", microbatches=number, **TWO)
+        for number in (1, 8)
+    )
+    assert whole.memory_bytes[0] > 1.5 * parts.memory_bytes[0]
+    gpipe = predictors.predict(
+        "resnet18", (32, 3, 224, 224), strategy="pipeline", microbatches=8, schedule="gpipe", **TWO
+    )
+    assert gpipe.memory_bytes[0] > 1.5 * parts.memory_bytes[0]
+
+
+def test_most_at_once_counts_one_kind_of_some_modules():
+    rows = [(0, 8, "activations", "a"), (1, 4, "temporary", "a"), (2, 2, "activations", "b"), (0, None, "", "")]
+    rows += [(3, 7, "activations", "a"), (4, 1, "activations", "b")]
+    events = [MemoryRow(number, size, kind, path, None) for number, size, kind, path in rows]
+    assert most_at_once(events, "activations") == 10
+    assert most_at_once(events, "activations", {"b"}) == 3
+    assert most_at_once(events, "temporary") == 4
