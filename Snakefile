@@ -28,7 +28,6 @@ from clockwatt.workflow import settings as campaigns
 from clockwatt.workflow import failures, snapshot, summary
 from clockwatt.workflow.missing_inputs import check_awaited
 from clockwatt.workflow.network_names import check_names
-from clockwatt.workflow.installed import importable
 from clockwatt.control.points import check_campaign
 from clockwatt.dataset.reference import references
 from clockwatt.errors import ClockwattError
@@ -44,7 +43,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 for folder, program in (("status", "squeue"), ("submit", "sbatch")):
     if workflow.is_main_process and shutil.which(program):
         os.environ.update(PATH=f"{CHECKOUT / 'workflow' / 'slurm' / folder}{os.pathsep}{os.getenv('PATH')}")
-PYTHONPATH = shlex.quote(str(importable(CHECKOUT))) + "${{PYTHONPATH:+:$PYTHONPATH}}"
+PYTHONPATH = shlex.quote(str(snapshot.importable(CHECKOUT))) + "${{PYTHONPATH:+:$PYTHONPATH}}"
 shell.prefix(f"set -euo pipefail; export PYTHONPATH={PYTHONPATH}; ")
 
 

@@ -13,7 +13,7 @@ from clockwatt import config
 from clockwatt.errors import ClockwattError
 from clockwatt.io.resources import workflow_folder
 from clockwatt.workflow import campaign_folder
-from clockwatt.workflow.installed import importable, package_of
+from clockwatt.workflow.snapshot import importable, package_of
 from support import ready_snakemake
 
 REPOSITORY = Path(__file__).parents[2]

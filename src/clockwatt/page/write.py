@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import html
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,9 +11,9 @@ from string import Template
 from typing import Any
 
 from clockwatt.config import CampaignConfig
+from clockwatt.errors import DataFileError
 from clockwatt.io import files
 from clockwatt.page.content import page_content
-from clockwatt.page.studies import studies_section
 
 ASSETS = Path(__file__).with_name("assets")
 SCRIPTS = (
@@ -19,6 +21,20 @@ SCRIPTS = (
     "joules.js", "trust.js", "method.js", "main.js",
 )  # fmt: skip
 """Scripts in their order in the page, within one function."""
+
+TITLES = {
+    "power": "Training under power limits and clocks",
+    "workloads": "A dozen programs by all sensors",
+    "survey": "Differences between cards",
+}
+"""Titles of the studies, by the name of their package."""
+_SECTION = """<section id="studies">
+  <h2>Studies</h2>
+  {figures}
+</section>
+"""
+_FIGURE = """<figure class="study"><figcaption>{caption}</figcaption>
+  <img alt="{caption}" src="data:image/png;base64,{content}"></figure>"""
 
 
 def write_page(
@@ -57,7 +73,7 @@ def write_page(
 
 
 def page_html(content: Any, studies: str = "") -> str:
-    """Return the page of a `content.page_content`, with the section of a `studies.studies_section`."""
+    """Return the page of a `content.page_content`, with the section of a `studies_section`."""
     from bokeh.resources import Resources
 
     from clockwatt.page.plots import plots
@@ -92,3 +108,30 @@ def _in_script(text: str) -> str:
 
 def _escaped(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace('"', "&quot;")
+
+
+def studies_section(figures: Sequence[Path]) -> str:
+    """Return the HTML of the section; empty without figures.
+
+    Parameters
+    ----------
+    figures
+        Pictures as studies write them, `…/studies/STUDY/GPU/figures/NAME.png`.
+
+    Raises
+    ------
+    DataFileError
+        If one cannot be read.
+    """
+    if not figures:
+        return ""
+    return _SECTION.format(figures="\n  ".join(_figure(path) for path in figures))
+
+
+def _figure(path: Path) -> str:
+    try:
+        content = base64.b64encode(path.read_bytes()).decode("ascii")
+    except OSError as error:
+        raise DataFileError(f"{path}: cannot be read ({error.strerror}). Run the study again.") from error
+    study, gpu = path.parts[-4:-2] if len(path.parts) > 3 else ("", path.stem)
+    return _FIGURE.format(caption=html.escape(f"{TITLES.get(study, study)}: {gpu}"), content=content)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import secrets
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,8 +19,8 @@ from clockwatt import config
 from clockwatt.config import CampaignConfig
 from clockwatt.errors import DataFileError
 from clockwatt.io import files
+from clockwatt.io.output import told_as_output
 from clockwatt.schema import records
-from clockwatt.workflow.installed import package_of
 
 VARIABLE = "CLOCKWATT_RUN"
 """Environment variable that holds the folder of the run's snapshot."""
@@ -183,3 +184,41 @@ def sources_digest(checkout: Path) -> str:
 
 def _digest(*texts: str) -> str:
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:_DIGITS]
+
+
+_LINKS = Path(".snakemake") / "clockwatt"
+
+
+def package_of(folder: Path) -> Path:
+    """Return the package whose workflow lies in `folder`: that of a checkout, or the installed one."""
+    sources = folder / "src" / "clockwatt"
+    return sources if sources.is_dir() else Path(clockwatt.__file__).parent
+
+
+def importable(folder: Path) -> Path:
+    """Return the folder in which a Python finds the package of a workflow, and nothing else.
+
+    Jobs may run the Python of a conda environment, which must not find what is installed beside the package. So an
+    installed one is found through a link in the folder of the campaign.
+
+    Parameters
+    ----------
+    folder
+        Where the workflow lies.
+
+    Raises
+    ------
+    OutputError
+        If the link cannot be made.
+    """
+    package = package_of(folder)
+    if package.parent.parent == folder:
+        return package.parent
+    link = _LINKS / package.name
+    if not link.is_symlink() or link.readlink() != package:
+        with told_as_output(link):
+            _LINKS.mkdir(parents=True, exist_ok=True)
+            aside = _LINKS / f".{package.name}.{secrets.token_hex(8)}"
+            aside.symlink_to(package)
+            aside.replace(link)  # jobs that start together find the old one or the new one
+    return _LINKS.absolute()

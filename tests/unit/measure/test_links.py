@@ -9,8 +9,7 @@ import pytest
 from clockwatt import config
 from clockwatt.errors import ClockwattError
 from clockwatt.measure.links.ranks import RankError, run_ranks
-from clockwatt.measure.links.run import measure_links
-from clockwatt.measure.links.topology import UNKNOWN, slowest_link
+from clockwatt.measure.links.run import UNKNOWN, measure_links, slowest_link
 from clockwatt.schema.links import COMMUNICATIONS, HOST_COSTS, SEND_RECEIVE
 
 CAMPAIGN = config.parse(

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from clockwatt.errors import DataFileError
-from clockwatt.page.studies import studies_section
-from clockwatt.page.write import page_html
+from clockwatt.page.write import page_html, studies_section
 
 
 def picture(folder: Path, gpu: str) -> Path:
