@@ -18,6 +18,7 @@ PAGES = {
     "reproductions": ("Reproductions", "What of the five studies that clockwatt continues is reproduced?"),
     "unseen-networks": ("Unseen networks", "How accurate are predictions of networks that were never measured?"),
     "memory": ("Memory", "How accurate is the predicted peak memory of a pass?"),
+    "preflight": ("Preflight", "Which public training scripts does `clockwatt preflight` follow unchanged?"),
     "composition": (
         "Composition",
         "How accurate are networks that are composed from measured or predicted operations?",
