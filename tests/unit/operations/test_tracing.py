@@ -315,7 +315,7 @@ def test_token_ids_above_the_vocabulary_are_refused(own, forward):
     trace(own(Forward(forward, words=nn.Embedding(50, 4))), 2, 8, **ids)
     with pytest.raises(
         UntraceableError,
-        match=r"embedding is given token ids below 50, but has 49 rows \(.*module 'words'\)\. Give .*--input-below 49",
+        match=r"token ids below 50, but has 49 rows \(.*module 'words'\)\. Give .*--input SHAPE:int64:49",
     ):
         trace(own(Forward(forward, words=nn.Embedding(49, 4))), 2, 8, **ids)
 
