@@ -76,7 +76,7 @@ def _print(compared: pd.DataFrame) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from clockwatt.cli.printing import WIDEST
+    from clockwatt.cli.options import WIDEST
 
     table = Table("quantity", "difference (95 % interval)", "by temperature", "°C (others)", "outlier from", box=None)
     for name, row in compared.iterrows():

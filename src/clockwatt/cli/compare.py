@@ -65,7 +65,8 @@ def print_comparison(first: Answer, second: Answer) -> None:
     from rich.table import Table
 
     from clockwatt.cli.answer_text import UNITS, question
-    from clockwatt.cli.printing import WIDEST, binary, ratio, with_ends
+    from clockwatt.cli.options import WIDEST
+    from clockwatt.cli.printing import binary, ratio, with_ends
 
     relative = second.relative_to
     assert relative is not None

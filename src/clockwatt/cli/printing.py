@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from clockwatt.cli.options import WIDEST
 from clockwatt.gpu.specs import spec_or_none
 from clockwatt.predict.answer import RATIOS
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from clockwatt.predict.parallel.choice import ParallelRecommendation
     from clockwatt.predict.recommend import Recommendation
 
-WIDEST = 300
 _ONE_LINE = 120
 """Columns that rows of `_choices_of_settings` need for one line."""
 _TWO_DECIMALS = 0.1

@@ -10,9 +10,8 @@ import typer
 
 from clockwatt import config
 from clockwatt.cli.answer_text import UNITS, columns
-from clockwatt.cli.options import AsJson, Verbose
+from clockwatt.cli.options import WIDEST, AsJson, Verbose
 from clockwatt.cli.printing import (
-    WIDEST,
     passed,
     precision,
     quantity,

@@ -9,7 +9,7 @@ import typer
 
 from clockwatt import config
 from clockwatt.cli.app import app, examples
-from clockwatt.cli.options import Config, GpuLabel, Output
+from clockwatt.cli.options import WIDEST, Config, GpuLabel, Output
 
 
 @app.command(
@@ -76,7 +76,6 @@ def study_survey(
     from rich.console import Console
     from rich.table import Table
 
-    from clockwatt.cli.printing import WIDEST
     from clockwatt.studies.survey import results, variance
 
     found = results.survey(measurements)

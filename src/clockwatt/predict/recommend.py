@@ -352,7 +352,8 @@ def within_error(rows: Mapping[str, NDArray[Any]], best: int, objective: str) ->
         `time`, `energy` or `edp`.
     """
     values = objective_values(objective, rows["time_s"], rows["energy_j"])
-    low, high = (objective_of(objective, rows[f"time_{end}_s"], rows[f"energy_{end}_j"]) for end in ("low", "high"))
+    low = objective_of(objective, rows["time_low_s"], rows["energy_low_j"])
+    high = objective_of(objective, rows["time_high_s"], rows["energy_high_j"])
     with np.errstate(invalid="ignore", divide="ignore"):
         ratios = values / values[best]
         error = np.hypot(np.log(values / low), np.log(high[best] / values[best]))

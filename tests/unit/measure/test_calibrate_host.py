@@ -2,6 +2,8 @@
 
 import functools
 import math
+import os
+from unittest import mock
 
 import pytest
 from typer.testing import CliRunner
@@ -71,10 +73,14 @@ def test_what_does_not_go_together_is_refused(words, message):
         run(*words)
 
 
-def test_the_gpu_is_recognised_by_its_product_name(nvml, in_worker, monkeypatch):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", nvml.uuid(2))
-    campaign, label = in_worker(stage.campaign_here, None)
+def campaign_with(visible, gpu):
+    with mock.patch.dict(os.environ, {"CUDA_VISIBLE_DEVICES": visible}):
+        return stage.campaign_here(gpu)
+
+
+def test_the_gpu_is_recognised_by_its_product_name(nvml, in_worker):
+    campaign, label = in_worker(campaign_with, nvml.uuid(2), None)
     assert (label, campaign.gpu(label).device) == ("rtx2080ti", "NVIDIA GeForce RTX 2080 Ti")
-    assert in_worker(stage.campaign_here, "RTX 2080 Ti")[1] == "rtx2080ti"
+    assert in_worker(campaign_with, nvml.uuid(2), "RTX 2080 Ti")[1] == "rtx2080ti"
     with pytest.raises(GpuNotFoundError, match=r"--gpu h100: this machine has NVIDIA GeForce RTX 2080 Ti. Leave"):
-        in_worker(stage.campaign_here, "h100")
+        in_worker(campaign_with, nvml.uuid(2), "h100")

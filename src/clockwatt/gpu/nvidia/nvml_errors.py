@@ -10,7 +10,8 @@ import pynvml
 from clockwatt.gpu.interface import GpuError, GpuLostError, GpuNotFoundError, NoPermissionError, NotSupportedError
 
 _NO_DRIVER = (
-    "no NVIDIA driver answers here. Run this on a machine, or in a job, with a GPU, or name a virtual one: virtual:a30"
+    "no NVIDIA driver answers here. Run this on a machine, or in a job, with a GPU, or name a virtual device: "
+    "virtual:a30"
 )
 
 _ERRORS: dict[int, tuple[type[GpuError], str]] = {
