@@ -218,7 +218,7 @@ class Rank:
         from torch.distributed.fsdp import fully_shard
 
         from clockwatt.operations import optimizers
-        from clockwatt.predict.parallel.step import block_of
+        from clockwatt.predict.parallel.schedules import block_of
 
         owners = (block_of(path.rpartition(".")[0]) for path, _ in built.module.named_parameters())
         for block in dict.fromkeys(owner for owner in owners if owner):

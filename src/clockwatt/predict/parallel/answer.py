@@ -18,8 +18,19 @@ from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.hosts import HostProfile, ScaledHost
 from clockwatt.predict.memory import PassMemory, most_at_once
 from clockwatt.predict.parallel.links import LinkProfile
-from clockwatt.predict.parallel.schedules import Schedule, Stage, ddp, ends, fsdp, fsdp_groups, in_flight, sends, split
-from clockwatt.predict.parallel.step import Step, step_of
+from clockwatt.predict.parallel.schedules import (
+    Schedule,
+    Stage,
+    Step,
+    ddp,
+    ends,
+    fsdp,
+    fsdp_groups,
+    in_flight,
+    sends,
+    split,
+    step_of,
+)
 from clockwatt.predict.request import DDP, PIPELINE, Request
 from clockwatt.predict.tracing import TracedNetwork, with_batch
 from clockwatt.schema.records import (

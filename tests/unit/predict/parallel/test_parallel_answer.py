@@ -11,7 +11,7 @@ from clockwatt.predict.api import load
 from clockwatt.predict.hosts import ScaledHost
 from clockwatt.predict.memory import most_at_once
 from clockwatt.predict.parallel.links import LinkProfile
-from clockwatt.predict.parallel.step import step_of
+from clockwatt.predict.parallel.schedules import step_of
 from clockwatt.predict.request import Request
 from clockwatt.schema.records import MemoryRow
 

@@ -10,6 +10,9 @@ from clockwatt.predict.parallel.schedules import (
     BUCKET_BYTES,
     FIRST_BUCKET_BYTES,
     SLOWED,
+    Step,
+    Unit,
+    block_of,
     ddp,
     ends,
     fsdp,
@@ -18,7 +21,6 @@ from clockwatt.predict.parallel.schedules import (
     sends,
     split,
 )
-from clockwatt.predict.parallel.step import Step, Unit, block_of
 from clockwatt.schema.links import COMMUNICATIONS, HOST_COSTS
 
 MIB = 2**20
