@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -72,8 +73,11 @@ def operation_of(training: TrainingConfig, parameters: Sequence[TensorSpec]) -> 
         If the optimizer refuses such parameters.
     """
     given = {name: value for name, value in settings(training).items() if name != "fused"}
+    # torch.compile's wrapper of the method imports all of it: 4 s
+    method = {"add_param_group": inspect.unwrap(torch.optim.Optimizer.add_param_group)}
+    checked = type("Checked", (_BY_FUNCTION[_function(training)],), method)
     try:
-        _BY_FUNCTION[_function(training)]([torch.empty(spec.shape, device="meta") for spec in parameters], **given)
+        checked([torch.empty(spec.shape, device="meta") for spec in parameters], **given)
     except ValueError as error:
         raise ClockwattError(f"{training.optimizer} cannot train these parameters: {error}. Choose another.") from error
     return Operation(

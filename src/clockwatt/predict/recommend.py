@@ -73,11 +73,10 @@ class Limits:
         given = {"max_slowdown": request.max_slowdown, "power_cap_w": request.power_cap_w}
         return cls(**{name: value for name, value in given.items() if value is not None})
 
-    def keeps(self, candidate: Answer, fastest_s: float) -> bool:
+    def keeps(self, time_s: float, power_w: float | None, fastest_s: float) -> bool:
         """Return whether a candidate is within the limits; unknown power exceeds any cap."""
-        power_w = math.inf if candidate.expected.power_w is None else candidate.expected.power_w
-        in_time = candidate.expected.time_s <= fastest_s * (1 + self.max_slowdown)
-        return in_time and (math.isinf(self.power_cap_w) or power_w <= self.power_cap_w)
+        in_power = math.isinf(self.power_cap_w) or (power_w is not None and power_w <= self.power_cap_w)
+        return time_s <= fastest_s * (1 + self.max_slowdown) and in_power
 
 
 @dataclass(frozen=True)
@@ -225,7 +224,7 @@ def recommend(
             f"{_told(left_out)}"
         )
     fastest_s = min(candidate.expected.time_s for candidate in candidates)
-    keeps = [limits.keeps(candidate, fastest_s) for candidate in candidates]
+    keeps = [limits.keeps(one.expected.time_s, one.expected.power_w, fastest_s) for one in candidates]
     if not any(keeps):
         raise NotPredictableError(f"nothing keeps to the limits: {_closest(candidates, limits, fastest_s)}.")
     if not any(math.isfinite(value) for value, kept in zip(promised, keeps, strict=True) if kept):
@@ -406,7 +405,9 @@ def _value(candidate: Answer, objective: str) -> float:
 
 def _closest(candidates: list[Answer], limits: Limits, fastest_s: float) -> str:
     """Return the least power within the limit on time, to report a cap that is too low."""
-    in_time = [one for one in candidates if replace(limits, power_cap_w=math.inf).keeps(one, fastest_s)]
+    in_time = [
+        one for one in candidates if replace(limits, power_cap_w=math.inf).keeps(one.expected.time_s, None, fastest_s)
+    ]
     known = [one for one in in_time if one.expected.power_w is not None]
     if not known:
         return "no mean power is known, since no idle power was calibrated"

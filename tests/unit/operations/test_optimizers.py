@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -103,3 +105,16 @@ def test_an_optimizer_that_refuses_some_parameters_is_an_error(monkeypatch):
     assert optimizers.operation_of(TrainingConfig(optimizer="sgd"), PARAMETERS[:1]).function == "torch.optim.Muon"
     with pytest.raises(ClockwattError, match="sgd cannot train these parameters: Muon only supports 2D parameters"):
         optimizers.operation_of(TrainingConfig(optimizer="sgd"), PARAMETERS)
+
+
+def test_an_operation_of_an_optimizer_imports_nothing_of_compiling():
+    code = """
+import sys
+from clockwatt.config import TrainingConfig
+from clockwatt.operations import optimizers
+from clockwatt.operations.spec.operation import TensorSpec
+optimizers.operation_of(TrainingConfig(), [TensorSpec.dense((3, 3), "float32", grad=True, parameter=True)])
+print("torch._dynamo" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout == "False\n"

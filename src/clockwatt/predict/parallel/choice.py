@@ -135,8 +135,8 @@ def recommend_parallel(
             left_out.append(f"{where}: {lacking}")
     if not found:
         raise NotPredictableError(f"{network.name}: nothing to choose from. {' '.join(left_out)}")
-    fastest = max(one.speed_up for one in found)
-    keeps = [fastest <= one.speed_up * (1 + limits.max_slowdown) and one.power_w <= limits.power_cap_w for one in found]
+    fastest_s = min(one.time_s / one.items for one in found)
+    keeps = [limits.keeps(one.time_s / one.items, one.power_w, fastest_s) for one in found]
     if not any(keeps):
         least = min(one.power_w for one in found)
         raise NotPredictableError(f"nothing keeps to the limits: the least mean power of all GPUs is {least:.0f} W.")
