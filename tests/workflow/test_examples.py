@@ -144,7 +144,7 @@ def test_the_campaign_of_the_tutorial_is_the_one_that_is_shared():
 @pytest.mark.parametrize("page", PAGES, ids=[page.stem for page in PAGES])
 def test_examples_run(page, shell):
     if page.stem == "predict-from-python":
-        pytest.skip("runs in tests/unit/predict/test_library.py, on the campaign that it asks about")
+        pytest.skip("runs in tests/unit/predict/test_api.py, on the campaign that it asks about")
     if page.stem == "forecast-temperature":
         for pattern in ("steady", "epochs"):
             folder = shell.folder / "records" / pattern

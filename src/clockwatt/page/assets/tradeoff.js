@@ -105,8 +105,8 @@ function placed(wanted, groups, whiskers) {
   for (const one of wanted) {
     const text = groupWords(one.group);
     for (const [dx, dy, align] of PLACES) {
-      const left = at(one).x + dx - (align === "right" ? 7 * text.length : 0);
-      const box = { left, right: left + 7 * text.length, top: at(one).y + dy - 8, bottom: at(one).y + dy + 8 };
+      const left = at(one).x + dx - (align === "right" ? 8 * text.length : 0);
+      const box = { left, right: left + 8 * text.length, top: at(one).y + dy - 8, bottom: at(one).y + dy + 8 };
       const inside = box.left > 0 && box.right < width;
       const away = (other) => Math.hypot(at(other).x - at(one).x, at(other).y - at(one).y - dy);
       const own = groups.every((other) => other === one || away(other) > away(one));
