@@ -61,7 +61,7 @@ def study_interference(
 
     for row in interference.write(measurements, output, name).to_dict("records"):
         beside = f"beside {row['test']}, {row['condition']}" if row["test"] else f"on {row['cards']} cards at once"
-        interval = f"{row['low']:.3f} to {row['high']:.3f}"
+        interval = f"{row['low']:.3f} to {row['high']:.3f}" if row["repetitions"] > 1 else "one repetition"
         print(f"{row['base']} {beside}: {row['slowdown']:.3f} times as long as alone ({interval})")
 
 

@@ -192,6 +192,14 @@ class SurveyStudyConfig(Model):
         repetitions = range(1, self.repetitions + 1) if self.conditions else ()
         return [(node, repetition) for repetition in repetitions for node in self.gpus[gpu]]
 
+    def cards_of(self, gpu: str, node: str) -> int:
+        """Return the number of cards of a node; a `ConfigError` where the survey lacks it."""
+        nodes = self.gpus.get(gpu, {})
+        if node not in nodes:
+            known = f"it has {', '.join(nodes)}" if nodes else f"it has GPUs {', '.join(self.gpus)}"
+            raise ConfigError(f"studies.survey.gpus: no node {node!r} of GPU {gpu!r}; {known}.")
+        return nodes[node]
+
     def cards(self, gpu: str) -> list[tuple[str, int, int]]:
         """Return node, index and session of each measurement of a GPU, by its label."""
         return [

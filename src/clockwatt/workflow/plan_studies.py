@@ -14,7 +14,7 @@ from clockwatt.config import CampaignConfig
 from clockwatt.errors import DataFileError
 from clockwatt.measure.card import ROUND_S
 from clockwatt.schema import layout
-from clockwatt.studies.survey.conditions import START_S, conditions
+from clockwatt.studies.survey.conditions import START_S, SWITCH_S, conditions
 from clockwatt.telemetry.recording.layout import read_record
 from clockwatt.workflow.plan import JOB_START_S
 from clockwatt.workflow.summary import study_jobs
@@ -98,7 +98,8 @@ def _of_survey(campaign: CampaignConfig, label: str, folder: Path) -> Iterator[P
     for node, repetition in study.shared_nodes(label):
         where, cards = folder / layout.conditions_file(node, repetition), study.gpus[label][node]
         runs = len(list(conditions(study.conditions, cards, "shared")))
-        yield Program(where.stem, where, where.exists(), (JOB_START_S + runs * (START_S + study.seconds)) * cards)
+        takes_s = (JOB_START_S + START_S + runs * (SWITCH_S + study.seconds)) * cards
+        yield Program(where.stem, where, where.exists(), takes_s)
 
 
 def _plan(study: str, label: str, jobs: int, told: Sequence[Program]) -> StudyPlan:

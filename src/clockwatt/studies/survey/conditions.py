@@ -1,10 +1,11 @@
 """Time programs alone, on several cards of a node at once, and two on one card.
 
 ```
-conditions/NODE-REPETITION.csv     node, repetition, condition, base, test, cards, step_s
+conditions/NODE-REPETITION.csv     node, repetition, condition, card, base, test, cards, step_s
 ```
 
-`base` is the program that is timed, `test` the one beside it, which is timed as base in another row.
+`base` is the program that is timed on a card, `test` the one beside it, which is timed as base in another row. All
+programs start once and wait for their turn; the order of the conditions is shuffled.
 """
 
 from __future__ import annotations
@@ -14,22 +15,26 @@ import itertools
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import pandas as pd
 
-from clockwatt.config import CONDITION_PROGRAMS, CampaignConfig, SurveyStudyConfig
+from clockwatt.config import CONDITION_PROGRAMS, CampaignConfig
 from clockwatt.errors import ClockwattError
 from clockwatt.gpu.registry import open_model
 from clockwatt.gpu.virtual.card import VirtualGpu
 from clockwatt.gpu.virtual.model import Work, contended, hashed
 from clockwatt.io.files import write_text
+from clockwatt.io.progress import progress
 from clockwatt.studies.survey.cards import uuid_of_card
 
-START_S = 20
-"""About how long it takes until the programs of a condition run and are warm."""
+START_S = 30
+"""About how long it takes until all programs run and are warm."""
+SWITCH_S = 1
+"""About how long it takes from one condition to the next."""
 ALONE, TOGETHER, TIME_SLICING, MPS = "alone", "together", "time slicing", "mps"
 _TOGETHER_PROGRAM = "sgemm"
 _MPS_PIPE, _MPS_FOLDER = "CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps"  # noqa: S108  # where its daemon puts it
@@ -51,7 +56,7 @@ class Running(NamedTuple):
 
 
 Timer = Callable[[Sequence[Running]], list[float]]
-"""Returns the median time of a step, in s, of programs that run at once."""
+"""Returns the mean time of a step, in s, of programs that run at once."""
 
 
 def measure(campaign: CampaignConfig, label: str, node: str, repetition: int, output: Path) -> None:
@@ -76,18 +81,25 @@ def measure(campaign: CampaignConfig, label: str, node: str, repetition: int, ou
         If this is another node, a card is not here, or a program fails.
     """
     study, gpu = campaign.studies.study_survey(), campaign.gpu(label)
-    cards = study.gpus[label][node]
+    cards = study.cards_of(label, node)
+    shared = _sharing(os.environ) if gpu.virtual_model is None else TIME_SLICING
+    drawn = conditions(study.conditions, cards, shared)
+    asked = sorted(drawn, key=lambda each: hashed(campaign.seed, node, repetition, *each))
     if gpu.virtual_model is not None:
-        shared, timer = TIME_SLICING, _virtual_timer(campaign, label, f"{node}/{repetition}")
+        timer = _virtual_timer(campaign, label, f"{node}/{repetition}")
+        opened: contextlib.AbstractContextManager[Timer] = contextlib.nullcontext(timer)
     else:
         uuids = [uuid_of_card(gpu.device, node, index) for index in range(cards)]
-        shared, timer = _sharing(os.environ), processes([{"CUDA_VISIBLE_DEVICES": uuid} for uuid in uuids], study)
-    rows = [
-        (condition, base.program, test, len({one.card for one in running}), step_s)
-        for condition, running in conditions(study.conditions, cards, shared)
-        for base, test, step_s in _beside(running, timer(running))
-    ]
-    table = pd.DataFrame(rows, columns=["condition", "base", "test", "cards", "step_s"])
+        environments = [{"CUDA_VISIBLE_DEVICES": uuid} for uuid in uuids]
+        opened = processes(environments, [running for _, running in asked], study.seconds)
+    rows = []
+    with opened as timer, progress(f"conditions of {node}", len(asked)) as advance:
+        for condition, running in asked:
+            at_work = len({one.card for one in running})
+            beside = _beside(running, timer(running))
+            rows += [(condition, base.card, base.program, test, at_work, step_s) for base, test, step_s in beside]
+            advance(condition)
+    table = pd.DataFrame(rows, columns=["condition", "card", "base", "test", "cards", "step_s"])
     write_text(table.assign(node=node, repetition=repetition).to_csv(index=False), output)
 
 
@@ -106,6 +118,8 @@ def conditions(names: Sequence[str], cards: int, shared: str) -> Iterator[tuple[
     for name in CONDITION_PROGRAMS:
         yield ALONE, [Running(name, 0)]
     if TOGETHER in names:
+        for index in range(1, cards):
+            yield ALONE, [Running(_TOGETHER_PROGRAM, index)]
         for count in range(2, cards + 1):
             yield TOGETHER, [Running(_TOGETHER_PROGRAM, index) for index in range(count)]
     if "shared" in names:
@@ -125,49 +139,75 @@ def _sharing(environ: Mapping[str, str]) -> str:
     return MPS if (Path(environ.get(_MPS_PIPE, _MPS_FOLDER)) / "control").exists() else TIME_SLICING
 
 
-def processes(environments: Sequence[Mapping[str, str]], study: SurveyStudyConfig, scale: float = 1.0) -> Timer:
-    """Return what times programs as processes.
+@contextlib.contextmanager
+def processes(
+    environments: Sequence[Mapping[str, str]], asked: Sequence[Sequence[Running]], seconds: float, scale: float = 1.0
+) -> Iterator[Timer]:
+    """Start programs as processes, which wait until they are timed; end them at the end of the context.
 
     Parameters
     ----------
     environments
         Variables of a process on each card.
-    study
+    asked
+        Programs that will run at once, each time.
+    seconds
         For how long they are timed.
     scale
         Factor of their sizes.
+
+    Raises
+    ------
+    ClockwattError
+        If a program ends, here or while it is timed.
     """
+    most: Counter[Running] = Counter()
+    for running in asked:
+        most |= Counter(running)
+    started: dict[Running, list[subprocess.Popen[str]]] = {}
 
     def timer(running: Sequence[Running]) -> list[float]:
-        with contextlib.ExitStack() as stack:
-            started = [stack.enter_context(_started(one, environments[one.card], study, scale)) for one in running]
-            for one, process in zip(running, started, strict=True):
-                _answer(one, process)
-            for process in started:
-                assert process.stdin is not None
-                process.stdin.write("go\n")
-                process.stdin.flush()
-            return [float(_answer(one, process)) for one, process in zip(running, started, strict=True)]
+        copies = {one: iter(started[one]) for one in running}
+        chosen = [(one, next(copies[one])) for one in running]
+        _next(chosen)
+        steps_s = [float(_answer(*each)) for each in chosen]
+        _next(chosen)
+        for each in chosen:
+            _answer(*each)
+        return steps_s
 
-    return timer
-
-
-@contextlib.contextmanager
-def _started(
-    one: Running, environment: Mapping[str, str], study: SurveyStudyConfig, scale: float
-) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "clockwatt.studies.survey.programs", one.program]
-    process = subprocess.Popen(
-        [*command, "--seconds", f"{study.seconds}", "--scale", f"{scale}"], env={**os.environ, **environment},
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
     try:
-        with process:
-            yield process
-            assert process.stdin is not None
-            process.stdin.close()
+        for one, count in most.items():
+            for _ in range(count):
+                started.setdefault(one, []).append(_started(one, environments[one.card], seconds, scale))
+        for one, copies in started.items():
+            for process in copies:
+                _answer(one, process)
+        yield timer
+        for process in itertools.chain(*started.values()):
+            process.communicate()  # the end of its input ends it
     finally:
-        process.kill()
+        for process in itertools.chain(*started.values()):
+            process.kill()
+            process.wait()
+
+
+def _started(one: Running, environment: Mapping[str, str], seconds: float, scale: float) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "clockwatt.studies.survey.programs", one.program]
+    return subprocess.Popen(
+        [*command, "--seconds", f"{seconds}", "--scale", f"{scale}"], env={**os.environ, **environment},
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        start_new_session=True,  # Ctrl-C is for the command, which ends them
+    )  # fmt: skip
+
+
+def _next(chosen: Sequence[tuple[Running, subprocess.Popen[str]]]) -> None:
+    """Have programs that are ready run, and those that run become ready."""
+    for _, process in chosen:
+        assert process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # one that ended is named when its answer lacks
+            process.stdin.write("\n")
+            process.stdin.flush()
 
 
 def _answer(one: Running, process: subprocess.Popen[str]) -> str:

@@ -25,9 +25,9 @@ from clockwatt.studies.survey.conditions import ALONE, TOGETHER
 from clockwatt.studies.survey.variance import COVERAGE
 
 INTERFERENCE_FILE, FIGURE = "interference.csv", "interference"
-COLUMNS = ["node", "repetition", "condition", "base", "test", "cards", "step_s"]
+COLUMNS = ["node", "repetition", "condition", "card", "base", "test", "cards", "step_s"]
 _KEY = ["condition", "base", "test", "cards"]
-_RUN = ["node", "repetition", "base"]
+_RUN = ["node", "repetition", "card", "base"]
 
 
 def read(paths: Sequence[Path]) -> pd.DataFrame:
@@ -36,9 +36,10 @@ def read(paths: Sequence[Path]) -> pd.DataFrame:
     Raises
     ------
     DataFileError
-        If a file is missing or of another kind, or there is none.
+        If a file is missing or of another kind, there is none, or two hold the same repetition.
     """
-    found = [file for path in paths for file in (sorted(path.glob("*.csv")) if path.is_dir() else [path])]
+    files = (file for path in paths for file in (sorted(path.glob("*.csv")) if path.is_dir() else [path]))
+    found = list({file.resolve(): file for file in files}.values())
     if not found:
         raise DataFileError(f"{', '.join(map(str, paths))}: no measurements of conditions. Run study-conditions.")
     tables = []
@@ -49,7 +50,13 @@ def read(paths: Sequence[Path]) -> pd.DataFrame:
             raise DataFileError(f"{file}: cannot be read as CSV ({error}). Delete it and run the survey.") from error
         if missing := sorted(set(COLUMNS) - set(tables[-1])):
             raise DataFileError(f"{file}: lacks {', '.join(missing)}. Give files of study-conditions.")
-    return pd.concat(tables, ignore_index=True)
+        if not pd.api.types.is_numeric_dtype(times := tables[-1]["step_s"]) or not (times > 0).all():
+            raise DataFileError(f"{file}: step_s holds what is no time. Run study-conditions again.")
+    rows = pd.concat(tables, ignore_index=True)
+    measured = pd.concat([table[["node", "repetition"]].drop_duplicates() for table in tables])
+    for node, repetition in measured[measured.duplicated()].itertuples(index=False):
+        raise DataFileError(f"repetition {repetition} of {node} stands in two files. Give one of them.")
+    return rows
 
 
 def slowdowns(rows: pd.DataFrame) -> pd.DataFrame:
@@ -63,11 +70,22 @@ def slowdowns(rows: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        `condition`, `base`, `test` and `cards`; `slowdown`, the mean of `step_s` over that of the same program alone in
-        the same repetition; `low` and `high`, its 95 % interval over repetitions, NaN with one; `repetitions`.
+        `condition`, `base`, `test` and `cards`; `slowdown`, the mean of `step_s` over that of the same program alone on
+        the same card in the same repetition; `low` and `high`, its 95 % interval over repetitions, NaN with one;
+        `repetitions`.
+
+    Raises
+    ------
+    DataFileError
+        If a program was not timed alone.
     """
     alone = rows[rows["condition"] == ALONE].groupby(_RUN)["step_s"].mean().rename("alone_s")
     beside = rows[rows["condition"] != ALONE].join(alone, on=_RUN)
+    for _, row in beside[beside["alone_s"].isna()].iterrows():
+        raise DataFileError(
+            f"{row['base']} was not timed alone on card {row['card']} of {row['node']} in repetition "
+            f"{row['repetition']}. Run study-conditions again."
+        )
     ratios = np.log(beside["step_s"] / beside["alone_s"])
     of_repetition = beside.assign(log=ratios).groupby([*_KEY, "node", "repetition"])["log"].mean()
     table = of_repetition.groupby(_KEY).agg(["mean", "sem", "size"]).reset_index()
@@ -104,9 +122,8 @@ def draw(table: pd.DataFrame, where: str) -> Figure:
         axes.set_title(f"{together['base'].iloc[0]}, step longer than alone", loc="left")
         style.percent(axes, "y")
     count = table["repetitions"].min()
-    style.footer(
-        figure, f"{where}: step times over those alone, means of {count} or more repetitions. Bars: 95 % intervals."
-    )
+    means = f"means of {count} or more repetitions. Bars: 95 % intervals" if count > 1 else "one repetition"
+    style.footer(figure, f"{where}: step times over those alone, {means}.")
     return figure
 
 

@@ -2,16 +2,16 @@
 
     python -m clockwatt.studies.survey.programs sgemm --seconds 5
 
-It prints `ready` when it is warm, waits for a line, times its steps, and prints the median in seconds. It goes on until
-its input is closed, so that programs beside it are disturbed to their end.
+It prints `ready` when it is warm and waits for a line. Then it times its steps, prints their mean in seconds, and goes
+on until the next line, so that programs beside it are disturbed to their end. Then it is ready again. The end of its
+input ends it.
 """
 
 from __future__ import annotations
 
 import argparse
-import statistics
+import select
 import sys
-import threading
 import time
 from collections.abc import Callable
 
@@ -20,6 +20,8 @@ import torch
 from clockwatt.config import CONDITION_PROGRAMS
 
 _WARM_STEPS = 3
+_WARM_S = 0.5
+"""How long it runs before its steps are timed: a card that idled raises its clock first."""
 
 
 def step_of(name: str, device: str, scale: float) -> Callable[[], object]:
@@ -40,7 +42,7 @@ def step_of(name: str, device: str, scale: float) -> Callable[[], object]:
         a, b = torch.randn(2, size, size, device=device)
         return lambda: a @ b
     if name == "dlrm":
-        batch, rows = max(2, round(16384 * scale)), max(2, round(1_000_000 * scale))
+        batch, rows = max(2, round(16384 * scale)), max(2, round(250_000 * scale))
         tables = [torch.nn.EmbeddingBag(rows, 64, mode="sum", device=device) for _ in range(26)]
         top = torch.nn.Sequential(
             torch.nn.Linear(26 * 64, 512), torch.nn.ReLU(), torch.nn.Linear(512, 256), torch.nn.ReLU(),
@@ -71,26 +73,31 @@ def main() -> None:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     step = step_of(options.name, device, options.scale)
 
-    def seconds() -> float:
-        began = time.perf_counter()
+    def advance() -> None:
         step()
         if device == "cuda":
             torch.cuda.synchronize()
-        return time.perf_counter() - began
 
     with torch.inference_mode():
         for _ in range(_WARM_STEPS):
-            seconds()
+            advance()
         print("ready", flush=True)
-        sys.stdin.readline()
-        ends, timed = time.perf_counter() + options.seconds, [seconds()]
-        while time.perf_counter() < ends:
-            timed.append(seconds())
-        print(statistics.median(timed), flush=True)
-        waiting = threading.Thread(target=sys.stdin.read, daemon=True)
-        waiting.start()
-        while waiting.is_alive():
-            seconds()
+        while sys.stdin.readline():
+            _mean_s(advance, _WARM_S)
+            print(_mean_s(advance, options.seconds), flush=True)
+            while not select.select([sys.stdin], [], [], 0)[0]:
+                advance()
+            sys.stdin.readline()
+            print("ready", flush=True)
+
+
+def _mean_s(advance: Callable[[], None], seconds: float) -> float:
+    """Return the mean time of steps; the median would hide those that wait for another program's turn."""
+    began, count = time.perf_counter(), 0
+    while (spent := time.perf_counter() - began) < seconds or not count:
+        advance()
+        count += 1
+    return spent / count
 
 
 if __name__ == "__main__":
