@@ -22,6 +22,7 @@ FIGURES = "`python benchmarks/thesis_figures.py`"
 FOLDS = "`python benchmarks/thesis_folds.py --trees 30`"
 POWER_STUDY = "`snakemake study_power`"
 WORKLOADS = "`snakemake study_workloads`"
+MOMENT = "`python benchmarks/thermal_moment.py`"
 
 QUANTITIES = ("time", "power", "energy")
 Row = list[str]
@@ -254,23 +255,38 @@ def power_report() -> tuple[str, list[Row], list[str]]:
 
 def temperature() -> tuple[str, list[Row], list[str]]:
     """The study of temperatures."""
+
+    def moment(data: str, model: str, inputs: str) -> str:
+        start = [data, model, inputs]
+        return " / ".join(cell("thermal_moment", start, f"rows, {part}") for part in ("one workload", "all workloads"))
+
+    def goal(resolution: str, against: str) -> str:
+        return cell("thermal_moment-goal", [resolution], f"1 s ahead, against {against}")
+
     rows = [
         [
             "RMSE of temperature, five regressions",
-            "2.64 / 0.80 / 7.92 / 5.22 / 0.42 °C",
-            (
-                "forecasts 30 s ahead, virtual A30, load known, rows shuffled: linear 0.31, trees 0.79, LSTM 0.98 °C; "
-                "eleven workloads on an H200, held out, 10 s: linear 4.3, trees 4.0, physics 3.2 °C"
-            ),
-            "`python benchmarks/thermal.py`",
-            f"{PARTLY}: regressions of the same moment and three repetitions on a real card are missing",
+            "power alone 2.64 / 7.92 °C on one / several workloads, all sensors 0.80 / 5.22, LSTM 0.42; rows shuffled",
+            "; ".join(
+                f"{data}: power {moment(data, 'linear', 'power')}, all sensors {moment(data, 'XGBoost', 'all sensors')}"
+                for data in ("operations on H100", "operations on H200", "loads on a virtual A30")
+            )
+            + "; LSTM of the next reading, virtual A30: "
+            + moment("loads on a virtual A30", "lstm, next reading", "all sensors")
+            + "; runs and workloads held out: [Temperature](temperature.md)",
+            MOMENT,
+            f"{PARTLY}: on real cards operations, in place of workloads over time",
         ],
         [
             "goal of 0.1 °C",
             "stated",
-            "sensors report whole degrees, which alone leave 0.29 °C",
-            "`clockwatt thermal fit`",
-            f"{REPRODUCED}: it cannot be reached with such a sensor",
+            (
+                f"sensors of whole degrees: {goal('1 °C', 'readings')} °C against readings, "
+                f"{goal('1 °C', 'the truth')} °C against the true temperature of a virtual card; sensors of 0.25 °C: "
+                f"{goal('0.25 °C', 'the truth')} °C"
+            ),
+            MOMENT,
+            f"{REPRODUCED}: out of reach of NVML, whose temperatures are whole degrees; a sensor of 0.25 °C is enough",
         ],
         [
             "Black–Scholes",

@@ -70,9 +70,18 @@ PATTERNS: dict[str, Callable[[random.Random], Iterator[Stretch]]] = {
 }  # fmt: skip
 
 
+class ExactGpu(VirtualGpu):
+    """A virtual GPU whose temperature is not rounded to whole degrees."""
+
+    def temperature_c(self) -> float:
+        """Return the temperature in °C."""
+        return self._history.temperature_c(self._now_ns)
+
+
 def write_virtual_record(
-    folder: Path, *, model: str, pattern: str, runs: int, duration_s: float, cards: Sequence[int] = (0,), seed: int = 0
-) -> Path:
+    folder: Path, *, model: str, pattern: str, runs: int, duration_s: float, cards: Sequence[int] = (0,), seed: int = 0,
+    kind: type[VirtualGpu] = VirtualGpu,
+) -> Path:  # fmt: skip
     """Write a record of virtual GPUs under a pattern of loads; in each run other random ones.
 
     Parameters
@@ -89,8 +98,10 @@ def write_virtual_record(
         Which cards of the model, each with a load of its own.
     seed
         Of the loads.
+    kind
+        Which virtual GPU.
     """
-    gpus = [VirtualGpu(model, seed=0, card=card) for card in cards]
+    gpus = [kind(model, seed=0, card=card) for card in cards]
     record = Record(
         name=pattern, command=["virtual load", pattern], folder=str(folder), host="virtual", point="default",
         repeat=runs, recorder=0, complete=True, versions={"clockwatt": clockwatt.__version__},

@@ -76,6 +76,15 @@ def clockwatt(*words: object) -> tuple[int, str, str]:
     return done.exit_code, done.stdout, said
 
 
+@pytest.mark.parametrize("name", ["linear", "lstm"])
+def test_a_model_of_temperature_alone_does_not_see_power(records: list[Path], name: str) -> None:
+    traces = read_traces(records).traces
+    model = MODELS[name](Task("temperature", "history", (1.0,))).fit(traces)
+    origins = np.arange(60, 90)
+    other = replace(traces[0], power_w=traces[0].power_w[::-1])
+    np.testing.assert_array_equal(model.forecast(traces[0], origins), model.forecast(other, origins))
+
+
 def test_a_record_is_read_onto_an_even_grid(pair: Path) -> None:
     traces = read_traces([pair]).traces
     assert [(trace.gpu[-5:], trace.run.rpartition("/")[2]) for trace in traces] == [

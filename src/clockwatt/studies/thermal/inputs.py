@@ -11,10 +11,11 @@ from scipy.signal import lfilter
 
 from clockwatt.studies.thermal.traces import Array, Trace
 
-Inputs = Literal["power", "sensors"]
+Inputs = Literal["temperature", "power", "sensors"]
 Load = Literal["history", "known"]
 
 INPUTS: dict[str, str] = {
+    "temperature": "the GPU's own temperature",
     "power": "the GPU's own temperature and power",
     "sensors": "all sensors: also clocks, use, memory, fan, neighbouring GPUs, host",
 }
@@ -111,9 +112,11 @@ def history_features(trace: Trace, inputs: Inputs) -> dict[str, Array]:
     step_s, power = trace.step_s, trace.power_w
     now = trace.temperature_c
     features = {"temperature_c": now}
+    features |= {f"temperature_rise_{past:g}s_k": now - decayed(now, past, step_s) for past in _PAST_S}
+    if inputs == "temperature":
+        return features
     past = past_loads(power, step_s)
     features |= {f"power_mean_{window:g}s_w": past[:, column] for column, window in enumerate(PAST_LOADS_S)}
-    features |= {f"temperature_rise_{past:g}s_k": now - decayed(now, past, step_s) for past in _PAST_S}
     features |= {f"power_{tau:g}s_w": decayed(power, tau, step_s) for tau in TIME_CONSTANTS_S}
     if inputs == "power":
         return features

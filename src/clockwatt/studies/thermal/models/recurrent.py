@@ -118,7 +118,9 @@ class Recurrent(Forecaster):
 
     def _channels(self, trace: Trace) -> dict[str, Array]:
         """Return the input channels over time, by name; shape (steps,) each."""
-        channels = {"temperature_c": trace.temperature_c, "power_w": trace.power_w}
+        channels = {"temperature_c": trace.temperature_c}
+        if self.task.inputs != "temperature":
+            channels["power_w"] = trace.power_w
         if self.task.inputs == "sensors":
             channels |= trace.sensors
             if trace.neighbours:
