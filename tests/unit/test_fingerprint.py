@@ -46,9 +46,9 @@ def test_all_that_a_stage_imports_counts(command):
     [
         ("page/assets/page.css", {"page"}),
         ("page/write.py", {"page"}),
-        ("figures/draw.py", {"figures", "page", "study_power", "study_workloads", "study_survey"}),
-        ("predict/fit.py", {"fit", "validate", "figures", "page"}),
-        ("dataset/join.py", {"dataset", "fit", "validate", "figures", "page", "study_survey"}),
+        ("figures/draw.py", {"figures", "page", "study_power", "study_workloads", "study_survey", "study_parallel"}),
+        ("predict/fit.py", {"fit", "validate", "figures", "page", "study_parallel"}),
+        ("dataset/join.py", {"dataset", "fit", "validate", "figures", "page", "study_survey", "study_parallel"}),
         ("studies/power/steps.py", {"study_power"}),
         ("schema/records.py", set(PACKAGES)),
         ("cli/options.py", set()),

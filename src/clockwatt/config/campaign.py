@@ -153,10 +153,31 @@ class CampaignConfig(Model):
     @classmethod
     def _studies_run_on_known_gpus(cls, studies: StudiesConfig, info: ValidationInfo) -> StudiesConfig:
         gpus: dict[str, GpuConfig] = info.data.get("gpus", {})
-        for name, study in (("workloads", studies.workloads), ("survey", studies.survey)):
+        for name, study in (
+            ("workloads", studies.workloads),
+            ("survey", studies.survey),
+            ("parallel", studies.parallel),
+        ):
             for label in (study.gpus if study and gpus else None) or ():
                 if label not in gpus:
                     raise ValueError(f"{name}.gpus: no GPU is labelled {label!r}; the campaign has {', '.join(gpus)}")
+        return studies
+
+    @field_validator("studies")
+    @classmethod
+    def _several_gpus_are_asked_for(cls, studies: StudiesConfig, info: ValidationInfo) -> StudiesConfig:
+        gpus: dict[str, GpuConfig] = info.data.get("gpus", {})
+        if studies.parallel is None or not gpus:
+            return studies
+        labels, most = studies.parallel.labels(gpus), max(studies.parallel.counts)
+        if not labels:
+            raise ValueError("parallel: no GPU of the campaign has a count above 1: set gpus.LABEL.count")
+        for label in labels:
+            if most > gpus[label].count:
+                raise ValueError(
+                    f"parallel.counts: {most} is more than gpus.{label}.count, {gpus[label].count}: raise that to the "
+                    "GPUs of a node, or choose fewer"
+                )
         return studies
 
     def quantities_of(self, networks: list[NetworkConfig]) -> list[Quantity]:

@@ -60,6 +60,9 @@ class GpuConfig(WithPrecision):
         description="precisions that float32 networks are measured in: without TensorFloat-32 (fp32), with it (tf32), "
         "or with it in convolutions and recurrent layers alone, as PyTorch does by default (tf32-conv)",
     )
+    count: int = Field(
+        1, ge=1, le=64, description="GPUs of one node that a job of `studies.parallel` asks for; other jobs ask for one"
+    )
     control: ControlConfig = Field(ControlConfig(), description="how the operating point is set")
     slurm: SlurmResources = Field(SlurmResources(), description="what a job of this GPU asks Slurm for")
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 
 from pydantic import Field, field_validator, model_validator
 
-from clockwatt.config.gpus import Megahertz, Watts
+from clockwatt.config.gpus import GpuConfig, Megahertz, Watts
 from clockwatt.config.model import Model, check_different, one_or_more
+from clockwatt.config.networks import NetworkConfig
 from clockwatt.config.points import OperatingPoint
 from clockwatt.errors import ConfigError
+from clockwatt.schema.execution import EAGER
 
 PowerNetwork = Literal["ecg_resnet", "dense_512", "dense_16384"]
 POWER_NETWORKS: tuple[PowerNetwork, ...] = get_args(PowerNetwork)
@@ -23,6 +25,11 @@ WorkloadName = Literal[
 WORKLOADS: tuple[WorkloadName, ...] = tuple(name for name in get_args(WorkloadName) if name not in POWER_NETWORKS)
 """Those that are recorded where none is named; the networks of the other study may be named, too."""
 
+StrategyName = Literal["ddp", "fsdp", "pipeline"]
+STRATEGIES: tuple[StrategyName, ...] = get_args(StrategyName)
+"""Ways to train on several GPUs."""
+
+Count = Annotated[int, Field(ge=1, le=64)]
 ConditionName = Literal["together", "shared"]
 CONDITION_PROGRAMS = ("sgemm", "resnet50", "bert", "dlrm")
 """Programs that the survey times alone and beside one another."""
@@ -210,12 +217,74 @@ class SurveyStudyConfig(Model):
         ]
 
 
+class ParallelStudyConfig(Model):
+    """Training of whole networks on one and several GPUs of a node. `snakemake study_parallel`."""
+
+    gpus: list[str] | None = Field(
+        None,
+        min_length=1,
+        description="labels of GPUs of the campaign; null: those with a `count` above 1",
+        examples=[["h100"]],
+    )
+    networks: list[NetworkConfig] = Field(
+        min_length=1, description="networks, as in the campaign's `networks`, trained as its `training` says"
+    )
+    counts: Annotated[list[Count], one_or_more(Count)] = Field(
+        [1, 2], min_length=1, description="numbers of GPUs; speed-up is known where 1 is among them"
+    )
+    strategies: Annotated[list[StrategyName], one_or_more(StrategyName)] = Field(
+        list(STRATEGIES),
+        min_length=1,
+        description="ddp: DistributedDataParallel; fsdp: `fully_shard` for each block; pipeline: a stage on each GPU, "
+        "in the order of 1F1B",
+    )
+    batch_per_gpu: int | None = Field(
+        None, ge=1, description="batch of each GPU, in a pipeline of all of them on average; null: that of the input"
+    )
+    microbatches: int = Field(4, ge=1, le=1024, description="parts of the batch of a pipeline")
+    images: int = Field(8192, ge=1, description="examples of the epoch that the table is for")
+    seconds: float = Field(2.0, gt=0, le=600, description="how long the steps of a case are timed")
+    profile_steps: int = Field(3, ge=1, le=100, description="steps of a case that the profiler watches afterwards")
+    idle_s: float = Field(2.0, ge=0.3, le=60, description="how long idle power is read before the first case")
+
+    @field_validator("gpus", "counts", "strategies")
+    @classmethod
+    def _nothing_stands_twice(cls, values: list[Any] | None) -> list[Any] | None:
+        check_different(values, "a value")
+        return values
+
+    @model_validator(mode="after")
+    def _batches_can_be_split(self) -> Self:
+        for network in self.networks:
+            if modes := [one for one in network.execution if one.parts["mode"] != EAGER]:
+                raise ValueError(f"{network.name}: {modes[0]} is not eager, which this study measures: leave it out")
+        for network in self.networks if "pipeline" in self.strategies else ():
+            for count in self.counts:
+                batch = count * (self.batch_per_gpu or network.first_input.shape[0])
+                if count > 1 and batch % self.microbatches:
+                    raise ValueError(
+                        f"{network.name}: a batch of {batch} on {count} GPUs is no multiple of {self.microbatches} "
+                        "microbatches: choose another batch_per_gpu or other microbatches"
+                    )
+        return self
+
+    def labels(self, gpus: Mapping[str, GpuConfig]) -> list[str]:
+        """Return the labels of the study's GPUs among those of the campaign."""
+        return self.gpus or [label for label, gpu in gpus.items() if gpu.count > 1]
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Return the settings that the measurements on a GPU depend on."""
+        return self.model_dump(mode="json", exclude={"gpus", "images"})
+
+
 class StudiesConfig(Model):
     """What is studied beside the campaign's measurements; `all` makes those that stand here."""
 
     power: PowerStudyConfig | None = Field(None, description="training under power limits and clocks")
     workloads: WorkloadsStudyConfig | None = Field(None, description="a dozen programs by all sensors")
     survey: SurveyStudyConfig | None = Field(None, description="differences between cards of one model")
+    parallel: ParallelStudyConfig | None = Field(None, description="training on several GPUs of a node")
 
     @property
     def configured(self) -> list[str]:
@@ -246,6 +315,10 @@ class StudiesConfig(Model):
     def study_survey(self) -> SurveyStudyConfig:
         """Return the survey of cards; a `ConfigError` where the campaign has none."""
         return _there(self.survey, "survey")
+
+    def study_parallel(self) -> ParallelStudyConfig:
+        """Return the study of several GPUs; a `ConfigError` where the campaign has none."""
+        return _there(self.parallel, "parallel")
 
 
 Study = TypeVar("Study", bound=Model)

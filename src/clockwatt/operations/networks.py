@@ -56,6 +56,10 @@ class BuiltNetwork:
         The network, with the weights that its constructor gives, but no matrix of zeros alone.
     parameter_bytes
         Bytes of its parameters and buffers.
+    device
+        Where it computes.
+    forward
+        What a pass calls: the module, its compiled form, or a wrapper around it.
     optimizer
         In training, with steps of no length.
     call
@@ -66,6 +70,7 @@ class BuiltNetwork:
     def __init__(
         self, network: NetworkConfig, device: torch.device, pass_: str, training: TrainingConfig, seed: int
     ) -> None:
+        self.device = device
         with device:
             self.module = construct(network, training=pass_ == TRAINING).to(device)
         tensors = example_tensors(network, device, seed)
@@ -79,10 +84,10 @@ class BuiltNetwork:
         )
         self._positional, self._by_keyword = arranged(tensors)
         autocast = network.execution[0].autocast
-        self._forward: Callable[..., Any] = self.module
+        self.forward: Callable[..., Any] = self.module
         mode = mode_of_variant(network.variant)
         if network.execution[0].compiled:
-            self._forward = torch.compile(self.module, mode=mode if mode == "reduce-overhead" else "default")
+            self.forward = torch.compile(self.module, mode=mode if mode == "reduce-overhead" else "default")
         self._autocast: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext
         if autocast is not None:
             self._autocast = functools.partial(torch.autocast, device.type, dtype_of(autocast))
@@ -91,21 +96,29 @@ class BuiltNetwork:
         self.call: Callable[[], Any] = self._infer
         if pass_ == TRAINING:
             self._training = training
-            self.optimizer = optimizers.make(training, self.module.parameters())
-            optimizers.hold_still(self.optimizer)
+            self.make_optimizer()
             self.call = self._train
         if mode == "cuda_graph":
             self.call = _captured(self.call)
 
     def _infer(self) -> Any:
         with self._autocast():
-            return self._forward(*self._positional, **self._by_keyword)
+            return self.forward(*self._positional, **self._by_keyword)
+
+    def loss(self) -> torch.Tensor:
+        """Return the loss of a forward pass."""
+        with self._autocast():
+            return self._loss(self.forward(*self._positional, **self._by_keyword))
+
+    def make_optimizer(self) -> None:
+        """Make the optimizer of the parameters that the module has now."""
+        self.optimizer = optimizers.make(self._training, self.module.parameters())
+        optimizers.hold_still(self.optimizer)
 
     def _train(self) -> None:
         self.optimizer.zero_grad(set_to_none=True)
         for _ in range(self._training.accumulate):
-            with self._autocast():
-                loss = self._loss(self._forward(*self._positional, **self._by_keyword))
+            loss = self.loss()
             loss = loss / self._training.accumulate if self._training.accumulate > 1 else loss
             self._scaler.scale(loss).backward()
         if self._training.clip_norm is not None:

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from pydantic import Field, ValidationError
 
 from clockwatt import config
-from clockwatt.config import INPUT_NAME, PASSES, NetworkConfig, OperatingPoint, Pass
+from clockwatt.config import INPUT_NAME, PASSES, STRATEGIES, NetworkConfig, OperatingPoint, Pass
 from clockwatt.config.model import Model
 from clockwatt.errors import ClockwattError, RequestError
 from clockwatt.predict.evaluation.errors import OBJECTIVES
@@ -27,9 +27,7 @@ from clockwatt.schema.execution import ExecutionSettings, all_settings, default_
 from clockwatt.schema.optimizers import LOSSES, optimizer_name
 from clockwatt.schema.records import CALL_SCHEMA, NETWORK_SCHEMA, OPERATION_SCHEMA, TRAINING
 
-DDP, FSDP, PIPELINE = "ddp", "fsdp", "pipeline"
-STRATEGIES = (DDP, FSDP, PIPELINE)
-"""Ways to train on several GPUs."""
+DDP, FSDP, PIPELINE = STRATEGIES
 SCHEDULES = ("1f1b", "gpipe")
 MOST_GPUS = 64
 """Of one node."""

@@ -103,7 +103,8 @@ def dataset_settings(campaign: CampaignConfig) -> Settings:
             mode="json", include={"campaign", "networks", "passes", "measurement", "quantities", "reference"}
         ),
         "gpus": {
-            label: gpu.model_dump(mode="json", exclude={"slurm", "control"}) for label, gpu in campaign.gpus.items()
+            label: gpu.model_dump(mode="json", exclude={"slurm", "control", "count"})
+            for label, gpu in campaign.gpus.items()
         },
     }
 
@@ -130,10 +131,23 @@ def whole_node(gpu: GpuConfig, node: str, cards: int) -> GpuConfig:
     cards
         How many it has.
     """
-    asked = gpu.slurm
-    gres = asked.gres and f"{re.sub(r':[0-9]+$', '', asked.gres)}:{cards}"
-    changes = {"nodelist": node, "gres": gres, "gpu": asked.gpu and cards, "runtime": SURVEY_MIN}
-    return gpu.model_copy(update={"slurm": asked.model_copy(update=changes)})
+    return _with_slurm(gpu, _of_cards(gpu, cards) | {"nodelist": node, "runtime": SURVEY_MIN})
+
+
+def several(gpu: GpuConfig) -> GpuConfig:
+    """Return a GPU whose jobs ask for as many of one node as its `count`, with cores and memory for each."""
+    of_host = {name: gpu.count * getattr(gpu.slurm, name) for name in ("cpus_per_task", "mem_mb")}
+    return _with_slurm(gpu, _of_cards(gpu, gpu.count) | of_host)
+
+
+def _of_cards(gpu: GpuConfig, cards: int) -> Settings:
+    gres = gpu.slurm.gres and f"{re.sub(r':[0-9]+$', '', gpu.slurm.gres)}:{cards}"
+    return {"gres": gres, "gpu": gpu.slurm.gpu and cards}
+
+
+def _with_slurm(gpu: GpuConfig, changes: Settings) -> GpuConfig:
+    """Return a GPU whose jobs ask Slurm for something else."""
+    return gpu.model_copy(update={"slurm": gpu.slurm.model_copy(update=changes)})
 
 
 def slurm_resources(gpu: GpuConfig, attempt: int) -> dict[str, int | str | None]:

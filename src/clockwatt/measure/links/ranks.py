@@ -18,6 +18,7 @@ from clockwatt.errors import ClockwattError
 
 _START_S = 120.0
 """Time in which all ranks must have started: importing PyTorch from a shared file system can take a minute."""
+_LOOK_EVERY_S = 0.25
 _GRACE_S = 5.0
 """Time that a terminated rank gets before it is killed."""
 
@@ -27,7 +28,13 @@ class RankError(ClockwattError):
 
 
 def run_ranks(
-    work: Callable[..., Any], arguments: Sequence[Any], *, count: int, gpus: Sequence[str] = (), limit_s: float
+    work: Callable[..., Any],
+    arguments: Sequence[Any],
+    *,
+    count: int,
+    gpus: Sequence[str] = (),
+    limit_s: float,
+    progress: Callable[[], object] = lambda: None,
 ) -> list[Any]:
     """Call a function in `count` processes that can communicate.
 
@@ -42,7 +49,10 @@ def run_ranks(
     gpus
         UUIDs of the GPUs, one for each process, which communicate with NCCL; without any, they use gloo.
     limit_s
-        Time from the start of the last rank, after which ranks that are not finished count as hung.
+        Time after which ranks that are not finished count as hung; from the start of the last rank, or from when
+        `progress` changed.
+    progress
+        Called four times a second.
 
     Returns
     -------
@@ -66,20 +76,22 @@ def run_ranks(
         try:
             for process in processes:
                 process.start()
-            _await(processes, folder, limit_s)
+            _await(processes, folder, limit_s, progress)
         finally:
             _end([process for process in processes if process.pid is not None])
         return [json.loads((folder / f"{rank}.json").read_text(encoding="utf-8")) for rank in range(count)]
 
 
-def _await(processes: Sequence[BaseProcess], folder: Path, limit_s: float) -> None:
+def _await(processes: Sequence[BaseProcess], folder: Path, limit_s: float, progress: Callable[[], object]) -> None:
     """Return once all ranks have finished."""
     running = dict(enumerate(processes))
-    started, deadline_s = False, time.monotonic() + _START_S
+    started, deadline_s, reached = False, time.monotonic() + _START_S, progress()
     while running:
-        wait([process.sentinel for process in running.values()], 0.5)
+        wait([process.sentinel for process in running.values()], _LOOK_EVERY_S)
         if not started and all((folder / f"{rank}.started").exists() for rank in range(len(processes))):
             started, deadline_s = True, time.monotonic() + limit_s
+        if (now := progress()) != reached:
+            reached, deadline_s = now, max(deadline_s, time.monotonic() + limit_s)
         ended = {rank: process for rank, process in running.items() if process.exitcode is not None}
         failed = [rank for rank in ended if not (folder / f"{rank}.json").exists()]
         if failed:

@@ -6,7 +6,7 @@ import itertools
 from dataclasses import dataclass, fields
 from typing import Any
 
-from clockwatt.config import NetworkConfig, OperatingPoint
+from clockwatt.config import STRATEGIES, NetworkConfig, OperatingPoint
 from clockwatt.errors import ClockwattError
 from clockwatt.predict.all_gpus import AllGpus
 from clockwatt.predict.answer import Answer
@@ -15,7 +15,7 @@ from clockwatt.predict.description import NotPredictableError
 from clockwatt.predict.evaluation.errors import objective_of
 from clockwatt.predict.parallel.answer import ParallelAnswer, Steps, Trace
 from clockwatt.predict.recommend import Limits, why_not
-from clockwatt.predict.request import STRATEGIES, Request
+from clockwatt.predict.request import Request
 
 
 @dataclass(frozen=True)

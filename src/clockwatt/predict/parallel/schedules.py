@@ -488,7 +488,7 @@ def split(step: Step, gpus: int, begins: Sequence[str] = ()) -> list[Stage]:
         If a module is unknown, or there are more stages than blocks.
     """
     parts = [list(units) for _, units in itertools.groupby(step.units, key=lambda unit: unit.block or unit.path)]
-    places = _places(parts, begins) if begins else _balanced([_seconds(part) for part in parts], gpus)
+    places = _places(parts, begins) if begins else balanced([_seconds(part) for part in parts], gpus)
     if len(places) != gpus - 1:
         raise RequestError(f"{{stages}} {','.join(begins)}: begin {len(places) + 1} stages for {gpus} GPUs.")
     bounds = [0, *places, len(parts)]
@@ -518,7 +518,7 @@ def _seconds(units: Sequence[Unit]) -> float:
     return math.fsum(unit.forward_s + unit.backward_s for unit in units)
 
 
-def _balanced(seconds: Sequence[float], gpus: int) -> list[int]:
+def balanced(seconds: Sequence[float], gpus: int) -> list[int]:
     """Return where stages begin, so that the longest is as short as possible."""
     if len(seconds) < gpus:
         raise RequestError(f"{{gpus_per_node}} {gpus}: the network has {len(seconds)} blocks, fewer than GPUs.")

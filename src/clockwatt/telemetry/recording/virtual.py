@@ -27,6 +27,8 @@ class RealTimeGpu(VirtualGpu):
     ----------
     model
         As after `virtual:`, e.g. `a30`.
+    card
+        Which of several.
 
     Raises
     ------
@@ -34,8 +36,8 @@ class RealTimeGpu(VirtualGpu):
         If there is no such model.
     """
 
-    def __init__(self, model: str) -> None:
-        super().__init__(model, seed=0)
+    def __init__(self, model: str, card: int = 0) -> None:
+        super().__init__(model, seed=0, card=card)
         self._start_us, self._start_ns = time.time_ns() // 1000, time.monotonic_ns()
         self._program: psutil.Process | None = None
         self._processor_s = 0.0

@@ -1,0 +1,206 @@
+"""Measure networks on one and several GPUs of this machine: a process for each GPU, one logger for all of them.
+
+```
+cases/      what each rank measured of each case; finished ones are kept, so that a job that was killed goes on
+```
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from clockwatt import signals
+from clockwatt.config import CampaignConfig, ParallelStudyConfig
+from clockwatt.errors import ClockwattError
+from clockwatt.gpu.interface import Gpu, GpuNotFoundError
+from clockwatt.gpu.registry import open_installed, visible_gpus
+from clockwatt.io.files import write_text
+from clockwatt.io.progress import say
+from clockwatt.measure.links.ranks import RankError, run_ranks
+from clockwatt.studies.parallel.cases import Case, Result, Timing, cases_of, result_file
+from clockwatt.studies.parallel.names import PIPELINE
+from clockwatt.studies.parallel.tables import write_tables
+from clockwatt.studies.parallel.work import measure
+from clockwatt.telemetry.recording.gpu_summary import LONGEST_GAP_S, known, power_readings
+from clockwatt.telemetry.recording.layout import Run
+from clockwatt.telemetry.recording.loggers import Loggers
+from clockwatt.telemetry.recording.summary import telemetry_of
+from clockwatt.telemetry.recording.virtual import RealTimeGpu
+
+CASES = "cases"
+_LIMIT_S, _VIRTUAL_LIMIT_S = 45.0, 300.0
+"""Time without a finished case, beside the times that the study asks for, after which ranks count as hung."""
+_LAST_READINGS_S = 0.5
+"""Sensors are read on for so long, so that each has a reading after the last window."""
+
+
+def measure_study(campaign: CampaignConfig, label: str, folder: Path) -> None:
+    """Measure all cases of the study on a GPU and write `steps.parquet`, `ranks.parquet` and `spans.parquet`.
+
+    Nothing sets a clock or a power limit.
+
+    Parameters
+    ----------
+    campaign
+        With `studies.parallel`.
+    label
+        The label of the GPU.
+    folder
+        Where it is written. Cases that are finished there are kept.
+
+    Raises
+    ------
+    ConfigError
+        If the campaign has no such study or GPU.
+    GpuError
+        If there are fewer GPUs than the study needs.
+    ClockwattError
+        If a case failed; the tables hold the others.
+    """
+    study = campaign.studies.study_parallel()
+    failed: list[str] = []
+    wanted: list[Path] = []
+    with _opened(campaign, label, max(study.counts)) as gpus:
+        for count in study.counts:
+            cases = cases_of(campaign, label, count)
+            files = {case.name: folder / CASES / f"{case.name}.json" for case in cases}
+            left = [case for case in cases if not files[case.name].exists()]
+            while left:
+                say(f"{count} GPU{'s' * (count > 1)}: {', '.join(case.name for case in left)}")
+                results, error = _run(left, gpus[:count], study)
+                for case, ranks in results:
+                    write_text(json.dumps(_described(case, count, ranks)) + "\n", files[case.name])
+                left = left[len(results) :]
+                if error is not None:
+                    say(f"{left[0].name}: {error}")
+                    failed.append(f"{left.pop(0).name} ({error})")
+            wanted += [path for path in files.values() if path.exists()]
+    if wanted:
+        write_tables(wanted, label, folder)
+    if failed:
+        raise ClockwattError(
+            f"studies.parallel: {'; '.join(failed)}. The other cases are measured: run it again to try these alone."
+        )
+
+
+@contextlib.contextmanager
+def _opened(campaign: CampaignConfig, label: str, count: int) -> Iterator[list[Gpu]]:
+    config = campaign.gpu(label)
+    with contextlib.ExitStack() as stack:
+        if config.virtual_model is not None:
+            gpus: list[Gpu] = [RealTimeGpu(config.virtual_model, card) for card in range(count)]
+        else:
+            here = [one for one in visible_gpus() if one.name.casefold() == config.device.casefold()]
+            if len(here) < count:
+                raise GpuNotFoundError(
+                    f"{count} GPUs are needed, and {len(here)} visible {'is a' if len(here) == 1 else 'are'} "
+                    f"{config.device} (studies.parallel.counts, gpus.{label}.count). Ask for as many in one job, or "
+                    "choose fewer."
+                )
+            gpus = [open_installed(one) for one in here[:count]]
+        for gpu in gpus:
+            stack.enter_context(contextlib.closing(gpu))
+        yield gpus
+
+
+def _run(
+    cases: Sequence[Case], gpus: Sequence[Gpu], study: ParallelStudyConfig
+) -> tuple[list[tuple[Case, list[Result]]], RankError | None]:
+    """Measure cases until one fails; return what the ranks of each measured, and why the next one failed.
+
+    Raises
+    ------
+    RankError
+        If the ranks did not even start.
+    """
+    virtual = isinstance(gpus[0], RealTimeGpu)
+    timing = Timing(study.idle_s, study.seconds, study.profile_steps)
+    error: RankError | None = None
+    with tempfile.TemporaryDirectory() as name, Loggers(gpus, Path(name), 1) as loggers:
+        folder, start_ns = Path(name), time.monotonic_ns()
+        loggers.work_for(os.getpid())
+
+        def progress() -> int:
+            loggers.tick()
+            return len(list(folder.glob("*.json")))
+
+        try:
+            run_ranks(
+                measure,
+                (list(cases), timing, str(folder)),
+                count=len(gpus),
+                gpus=[] if virtual else [gpu.identity.uuid for gpu in gpus],
+                limit_s=(_VIRTUAL_LIMIT_S if virtual else _LIMIT_S) + study.idle_s + 2 * study.seconds,
+                progress=progress,
+            )
+        except RankError as failure:
+            error = failure
+        end_s = time.monotonic() + _LAST_READINGS_S
+        while time.monotonic() < end_s:
+            loggers.tick()
+            time.sleep(0.05)
+        loggers.work_for(None)
+        loggers.stop()
+        results: list[tuple[Case, list[Result]]] = []
+        for case in cases:
+            paths = [result_file(folder, case, rank) for rank in range(len(gpus))]
+            if not all(path.exists() for path in paths):
+                break
+            results.append((case, [json.loads(path.read_text(encoding="utf-8")) for path in paths]))
+        if error is not None and not results and not any(folder.glob("*.begun")):
+            raise error
+        run = Run(number=1, idle_start_ns=start_ns, start_ns=start_ns)
+        for rank, gpu in enumerate(gpus):
+            frame = telemetry_of(folder, run, gpu.identity.uuid)
+            for _, ranks in results:
+                ranks[rank] |= _sensed(frame, ranks[rank], start_ns * 1e-9) | _identity(gpu)
+    return results, error
+
+
+def _sensed(frame: pd.DataFrame, result: Result, start_s: float) -> dict[str, float | None]:
+    """Return energy and power in the window of a rank's steps, power while it idled, clock and temperature."""
+    windows = pd.DataFrame([result["window"], result["idle_window"]], columns=["start_s", "end_s"]) - start_s
+    power, counter = power_readings(frame, float(windows["end_s"].max())), frame.dropna(subset=["energy_counter_j"])
+    energies = signals.energy_of_phases(
+        windows, power.index, power, counter["time_s"], counter["energy_counter_j"], longest_gap_s=LONGEST_GAP_S
+    )
+    during = frame[frame["time_s"].between(*windows.loc[0])]
+    energy_j = energies["energy_counter_j"].fillna(energies["energy_j"])
+    means = {name: known(during[name].mean()) for name in ("sm_clock_mhz", "temperature_c", "gpu_utilization_percent")}
+    return means | {
+        "energy_j": known(energy_j[0]),
+        "energy_counter_j": known(energies["energy_counter_j"][0]),
+        "energy_integrated_j": known(energies["energy_j"][0]),
+        "power_w": known(energy_j[0] / energies["time_s"][0]),
+        "power_idle_w": known(energy_j[1] / energies["time_s"][1]),
+    }
+
+
+def _identity(gpu: Gpu) -> Result:
+    identity = gpu.identity
+    return {"gpu_name": identity.name, "gpu_uuid": identity.uuid, "virtual": identity.virtual}
+
+
+def _described(case: Case, count: int, ranks: list[Result]) -> Result:
+    batch = case.network.first_input.shape[0]
+    return {
+        "network": case.network.name,
+        "input": "x".join(map(str, case.network.first_input.shape[1:])),
+        "precision": str(case.network.execution[0]),
+        "optimizer": case.training.optimizer,
+        "strategy": case.strategy,
+        "gpus": count,
+        "items": batch * (case.microbatches if case.strategy == PIPELINE else count),
+        "host": socket.gethostname(),
+        "measured_us": time.time_ns() // 1000,
+        "ranks": ranks,
+    }
