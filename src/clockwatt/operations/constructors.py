@@ -6,6 +6,7 @@ import importlib
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from clockwatt.config import NetworkConfig
@@ -43,10 +44,34 @@ def constructor_of(network: NetworkConfig) -> Constructor:
     return _imported(name) if ":" in name else _of_torchvision(name)
 
 
-def _of_torchvision(name: str) -> Constructor:
-    import torchvision  # which takes longer than torch itself: only where one of its networks is asked for
+def torchvision_models() -> ModuleType:
+    """Return `torchvision.models`, imported without torch.compile, which takes longer to import than torch itself.
 
-    models = torchvision.models
+    torchvision imports it for one function, which says whether torch.compile supports a device.
+    """
+    name = "torch._dynamo.utils"
+    deferred = {} if name in sys.modules else {name: _Deferred(name)}
+    sys.modules.update(deferred)
+    try:
+        import torchvision
+    finally:
+        for name in deferred:
+            del sys.modules[name]
+    models: ModuleType = torchvision.models
+    return models
+
+
+class _Deferred(ModuleType):
+    """Stands for a module whose functions are imported when one of them is called."""
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return lambda *args: getattr(importlib.import_module(self.__name__), name)(*args)
+
+
+def _of_torchvision(name: str) -> Constructor:
+    models = torchvision_models()
     classification = models.list_models(module=models)
     if name in classification:
         return lambda: models.get_model(name, weights=None)

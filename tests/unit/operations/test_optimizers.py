@@ -107,14 +107,18 @@ def test_an_optimizer_that_refuses_some_parameters_is_an_error(monkeypatch):
         optimizers.operation_of(TrainingConfig(optimizer="sgd"), PARAMETERS)
 
 
-def test_an_operation_of_an_optimizer_imports_nothing_of_compiling():
+def test_neither_optimizers_nor_torchvision_import_torch_compile():
     code = """
 import sys
-from clockwatt.config import TrainingConfig
+from clockwatt.config import NetworkConfig, TrainingConfig
 from clockwatt.operations import optimizers
+from clockwatt.operations.constructors import constructor_of
 from clockwatt.operations.spec.operation import TensorSpec
 optimizers.operation_of(TrainingConfig(), [TensorSpec.dense((3, 3), "float32", grad=True, parameter=True)])
+constructor_of(NetworkConfig(name="fcn_resnet50", input=[1, 3, 64, 64]))()
 print("torch._dynamo" in sys.modules)
+from torchvision.ops import roi_align
+print(roi_align.__globals__["is_compile_supported"]("cpu"), "torch._dynamo" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert done.stdout == "False\n"
+    assert done.stdout == "False\nTrue True\n"

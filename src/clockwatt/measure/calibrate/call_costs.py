@@ -14,6 +14,7 @@ from clockwatt.config import NetworkConfig, Pass, TrainingConfig
 from clockwatt.measure.calibrate.module_costs import COSTS, module_and_call_costs
 from clockwatt.measure.statistics import Estimate, mean_estimate, median_estimate
 from clockwatt.operations.catalogue import trace_rows
+from clockwatt.operations.constructors import torchvision_models
 from clockwatt.operations.networks import build_network
 from clockwatt.operations.spec.operation import Operation
 from clockwatt.schema.quantities import CalibrationQuantity
@@ -107,9 +108,7 @@ def call_costs(device: torch.device, timer: CallTimer) -> Costs:
 
 def tiny_transformer() -> torch.nn.Module:
     """Build ViT-Ti/16 (Touvron et al., 2021)."""
-    import torchvision  # only to calibrate: it takes longer to import than torch
-
-    network: torch.nn.Module = torchvision.models.VisionTransformer(
+    network: torch.nn.Module = torchvision_models().VisionTransformer(
         image_size=224, patch_size=16, num_layers=12, num_heads=3, hidden_dim=192, mlp_dim=768
     )
     return network

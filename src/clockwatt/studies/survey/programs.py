@@ -56,9 +56,9 @@ def step_of(name: str, device: str, scale: float) -> Callable[[], object]:
         bert, tokens = bert_base().to(device).eval(), torch.randint(30_000, (max(1, round(16 * scale)), 128))
         tokens = tokens.to(device)
         return lambda: bert(tokens)
-    import torchvision
+    from clockwatt.operations.constructors import torchvision_models
 
-    network = torchvision.models.resnet50().to(device).eval()
+    network = torchvision_models().resnet50().to(device).eval()
     images = torch.randn(max(1, round(64 * scale)), 3, 224, 224, device=device)
     return lambda: network(images)
 
