@@ -22,6 +22,7 @@ FIGURES = "`python benchmarks/thesis_figures.py`"
 FOLDS = "`python benchmarks/thesis_folds.py --trees 30`"
 POWER_STUDY = "`snakemake study_power`"
 WORKLOADS = "`snakemake study_workloads`"
+MODULE = "python -m clockwatt.studies.workloads"
 MOMENT = "`python benchmarks/thermal_moment.py`"
 
 QUANTITIES = ("time", "power", "energy")
@@ -260,6 +261,11 @@ def temperature() -> tuple[str, list[Row], list[str]]:
         start = [data, model, inputs]
         return " / ".join(cell("thermal_moment", start, f"rows, {part}") for part in ("one workload", "all workloads"))
 
+    recorded = f"{PARTLY}: runs on a CPU in tests, not recorded on a GPU"
+
+    def workload(name: str) -> str:
+        return f"`{MODULE}.{name}`"
+
     def goal(resolution: str, against: str) -> str:
         return cell("thermal_moment-goal", [resolution], f"1 s ahead, against {against}")
 
@@ -290,24 +296,47 @@ def temperature() -> tuple[str, list[Row], list[str]]:
         ],
         [
             "Black–Scholes",
-            "50,000 scalar calls, GPU use 8 %",
-            "vectorised: GPU use " + cell("record_workloads", ["black scholes"], "GPU busy (%)") + " %",
-            WORKLOADS,
-            f"{NOT}: another workload of the same name",
+            "50,000 scalar calls with gradients, GPU use 8 %",
+            "`black_scholes_original`: the same calls; `black_scholes`, vectorised: GPU use "
+            + cell("record_workloads", ["black scholes"], "GPU busy (%)")
+            + " %",
+            workload("black_scholes_original"),
+            recorded,
         ],
         [
-            "DistilBERT and BERT question answering",
-            "SQuAD, start and end positions, batch 16, 512 tokens; five questions one by one",
-            "DistilBERT as a classifier, BERT encoder on batches of questions",
-            WORKLOADS,
-            f"{PARTLY}: heads, tokenizer and single questions differ",
+            "DistilBERT question answering",
+            "SQuAD, start and end positions, batch 16, 512 tokens, one epoch",
+            "`fine_tuning_original`: the same on data of SQuAD's shape, random weights; `fine_tuning`: a classifier",
+            workload("fine_tuning_original"),
+            recorded,
         ],
         [
-            "CIFAR, matrix products, distance, k-means, FFT, spectrogram, Monte Carlo, sepia",
-            "scripts of the study",
-            "eleven workloads on an H200",
-            WORKLOADS,
-            f"{PARTLY}: CIFAR without DataLoader workers and test pass, distance on the same matrices",
+            "BERT question answering",
+            "tokenizer, five questions one by one",
+            "`question_answering_original`: the same, own word pieces, random weights; `question_answering`: batches",
+            workload("question_answering_original"),
+            recorded,
+        ],
+        [
+            "CIFAR",
+            "DataLoader workers, loss read at each step, test pass",
+            "`classifier_original`: the same on images of CIFAR's shape; `classifier` without these",
+            workload("classifier_original"),
+            recorded,
+        ],
+        [
+            "distance",
+            "two new matrices of 10,000 × 10,000 a step",
+            "`distance_original`: the same, made on the host and copied; `distance` on the same matrices",
+            workload("distance_original"),
+            recorded,
+        ],
+        [
+            "matrix products, k-means, FFT, spectrogram, Monte Carlo, sepia",
+            "scripts of the study; products in 3 cycles of 20",
+            "the same programs at sizes that keep an H200 busy; products as there",
+            f"{WORKLOADS}; `{MODULE}.matmul`",
+            OTHER_CARD,
         ],
         [
             "correlations of sensors and temperature",

@@ -14,7 +14,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from clockwatt.config import WORKLOADS
+from clockwatt.config import ORIGINAL_WORKLOADS, WORKLOADS
 from clockwatt.io.files import write_table
 from clockwatt.studies.thermal.traces import Trace, read_traces
 
@@ -29,14 +29,16 @@ def read_records(folders: Iterable[Path]) -> list[Trace]:
 
 def _cut(trace: Trace) -> list[Trace]:
     phases = pd.read_parquet(Path(trace.run) / "phases.parquet")
-    phases = phases[phases["name"].isin(WORKLOADS)].drop_duplicates(["name", "start_s"])
+    phases = phases[phases["name"].isin((*WORKLOADS, *ORIGINAL_WORKLOADS))].drop_duplicates(["name", "start_s"])
     if phases.empty:
         return [trace]
     pieces = []
-    for phase in phases.itertuples():
+    for phase in phases.assign(turn=phases.groupby("name").cumcount() + 1).itertuples():
         inside = (trace.time_s >= phase.start_s) & (trace.time_s <= phase.end_s)
         if inside.sum() >= _LEAST_STEPS:
-            pieces.append(_at(trace, inside, workload=str(phase.name), run=f"{trace.run}/{phase.name}"))
+            pieces.append(
+                _at(trace, inside, workload=str(phase.name), run=f"{trace.run}/turn-{phase.turn}/{phase.name}")
+            )
     return pieces
 
 
@@ -59,10 +61,10 @@ def to_frame(traces: Sequence[Trace]) -> pd.DataFrame:
 
 
 def write(traces: Sequence[Trace], file: Path) -> None:
-    """Write traces as one table; runs are named by workload and number alone."""
+    """Write traces as one table; runs are named without the folder of their record."""
     frame = to_frame(traces)
-    numbers = frame["run"].str.extract(r"run-(\d+)")[0]
-    write_table(pa.Table.from_pandas(frame.assign(run=frame["workload"] + "/" + numbers), preserve_index=False), file)
+    runs = frame["run"].str.extract(r"(run-\d.*)")[0]
+    write_table(pa.Table.from_pandas(frame.assign(run=frame["workload"] + "/" + runs), preserve_index=False), file)
 
 
 def read(file: Path) -> list[Trace]:

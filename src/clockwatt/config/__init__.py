@@ -13,6 +13,7 @@ from clockwatt.config.reading import dump, json_schema, load, parse, parse_netwo
 from clockwatt.config.slurm import SlurmResources
 from clockwatt.config.studies import (
     CONDITION_PROGRAMS,
+    ORIGINAL_WORKLOADS,
     POWER_NETWORKS,
     STRATEGIES,
     WORKLOADS,
@@ -30,6 +31,7 @@ __all__ = [
     "DEFAULT_POINT",
     "INPUT_NAME",
     "LABEL_PATTERN",
+    "ORIGINAL_WORKLOADS",
     "PASSES",
     "POINT_PATTERN",
     "POINT_SETTINGS",

@@ -20,10 +20,18 @@ POWER_NETWORKS: tuple[PowerNetwork, ...] = get_args(PowerNetwork)
 
 WorkloadName = Literal[
     "matmul", "question_answering", "fine_tuning", "classifier", "black_scholes", "monte_carlo", "distance", "kmeans",
-    "fft", "spectrogram", "sepia", "ecg_resnet", "dense_512", "dense_16384",
+    "fft", "spectrogram", "sepia", "question_answering_original", "fine_tuning_original", "classifier_original",
+    "black_scholes_original", "distance_original", "ecg_resnet", "dense_512", "dense_16384",
 ]  # fmt: skip
-WORKLOADS: tuple[WorkloadName, ...] = tuple(name for name in get_args(WorkloadName) if name not in POWER_NETWORKS)
-"""Those that are recorded where none is named; the networks of the other study may be named, too."""
+ORIGINAL_WORKLOADS: tuple[WorkloadName, ...] = tuple(
+    name for name in get_args(WorkloadName) if name.endswith("_original")
+)
+"""Workloads as the temperature study ran them, beside one of the same name that keeps the GPU busy."""
+
+WORKLOADS: tuple[WorkloadName, ...] = tuple(
+    name for name in get_args(WorkloadName) if name not in (*POWER_NETWORKS, *ORIGINAL_WORKLOADS)
+)
+"""Those that are recorded where none is named."""
 
 StrategyName = Literal["ddp", "fsdp", "pipeline"]
 STRATEGIES: tuple[StrategyName, ...] = get_args(StrategyName)
@@ -123,7 +131,8 @@ class WorkloadsStudyConfig(Model):
     workloads: Annotated[list[WorkloadName], one_or_more(WorkloadName)] = Field(
         list(WORKLOADS),
         min_length=1,
-        description="which, in the order in which they are recorded; the networks of `studies.power` may be named, too",
+        description="which, in the order in which they are recorded; those of `_original` run as in the temperature "
+        "study; the networks of `studies.power` may be named, too",
     )
     seconds: float | None = Field(
         60.0, gt=0, description="how long each goes on; null: once, with the numbers of steps of the study"

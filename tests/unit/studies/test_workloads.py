@@ -15,18 +15,22 @@ import torch
 from scipy import cluster, signal, stats
 
 import clockwatt
-from clockwatt.config import POWER_NETWORKS, WORKLOADS, StudiesConfig
+from clockwatt.config import ORIGINAL_WORKLOADS, POWER_NETWORKS, WORKLOADS, StudiesConfig
 from clockwatt.errors import ConfigError
 from clockwatt.studies.workloads import (
     black_scholes,
+    black_scholes_original,
     distance,
+    distance_original,
     fft,
+    fine_tuning_original,
     kmeans,
     matmul,
     monte_carlo,
     question_answering,
     sepia,
     spectrogram,
+    word_pieces,
 )
 from clockwatt.studies.workloads.encoder import PADDING, Encoder
 from clockwatt.studies.workloads.names import command_of
@@ -48,6 +52,11 @@ TINY = {
     "fft": ["--signals", "2", "--samples", "64", "--iterations", "3"],
     "spectrogram": ["--sounds", "2", "--samples", "256", "--window", "32", "--iterations", "3"],
     "sepia": ["--pictures", "2", "--height", "4", "--width", "5", "--iterations", "3"],
+    "question_answering_original": ["--scale", "0.01"],
+    "fine_tuning_original": ["--scale", "0.0001", "--batch", "4"],
+    "classifier_original": ["--images", "16", "--test-images", "8", "--epochs", "1"],
+    "black_scholes_original": ["--options", "20"],
+    "distance_original": ["--size", "10", "--iterations", "3"],
 }
 
 
@@ -69,7 +78,7 @@ def closed_form(spot, strike, years, volatility, rate):
     return call, discounted * stats.norm.cdf(-lower) - spot * stats.norm.cdf(-upper), upper, lower
 
 
-@pytest.mark.parametrize("name", WORKLOADS)
+@pytest.mark.parametrize("name", [*WORKLOADS, *ORIGINAL_WORKLOADS])
 def test_every_workload_runs_at_a_tiny_size_and_says_what_it_did(name, capsys):
     told = ran(name, capsys, *TINY[name], "--cycles", "1")
     assert (told["workload"], told["device"], told["data"]) == (name, "cpu", "made")
@@ -78,7 +87,7 @@ def test_every_workload_runs_at_a_tiny_size_and_says_what_it_did(name, capsys):
     assert all(np.isfinite(value) for value in told["found"].values())
 
 
-@pytest.mark.parametrize("name", WORKLOADS)
+@pytest.mark.parametrize("name", [*WORKLOADS, *ORIGINAL_WORKLOADS])
 def test_the_same_seed_gives_the_same_result(name, capsys):
     options = [*TINY[name], "--cycles", "1", "--seed", "5"]
     assert ran(name, capsys, *options)["found"] == ran(name, capsys, *options)["found"]
@@ -91,6 +100,11 @@ def test_the_sizes_of_the_study_are_the_defaults():
     assert (sizes["fine_tuning"]["batch"], sizes["fine_tuning"]["tokens"]) == (16, 512)
     assert (sizes["classifier"]["batch"], sizes["classifier"]["epochs"]) == (4, 2)
     assert sizes["monte_carlo"]["iterations"] == 50_000
+    original = {name: {size.name: size.value for size in workload(name).sizes} for name in ORIGINAL_WORKLOADS}
+    assert original["black_scholes_original"] == {"options": 50_000}
+    assert original["distance_original"]["size"] == 10_000
+    tuned = original["fine_tuning_original"]
+    assert (tuned["batch"], tuned["tokens"], tuned["epochs"], tuned["layers"]) == (16, 512, 1, 6)
     bert = sizes["question_answering"]
     assert (bert["hidden"], bert["layers"], bert["vocabulary"]) == (768, 12, 30_522)
 
@@ -169,6 +183,53 @@ def test_sepia_is_its_formula_and_stays_within_bytes():
     assert tinted.dtype == torch.uint8
     np.testing.assert_allclose(tinted, np.minimum(255, by_hand), atol=0.5001)
     assert sepia.sepia(torch.full((1, 3, 1, 1), 255, dtype=torch.uint8)).flatten().tolist() == [255, 255, 239]
+
+
+def test_gradients_of_single_options_are_those_of_the_closed_form():
+    given = {name: RNG.uniform(*ends, 5) for name, ends in black_scholes.ARRAYS.items()}
+    call, _, upper, _ = closed_form(**given, rate=black_scholes.RATE)
+    for place, option in enumerate(zip(*given.values(), strict=True)):
+        price, gradients = black_scholes_original.price_and_gradients(*map(float, option), CPU)
+        assert price == pytest.approx(call[place], rel=1e-3, abs=1e-4)
+        assert gradients[0] == pytest.approx(stats.norm.cdf(upper[place]), abs=1e-4)
+        assert len(gradients) == 5
+
+
+def test_each_step_of_the_original_distance_has_matrices_of_its_own():
+    session = Session(distance_original.WORKLOAD, {"size": 5, "iterations": 2, "cycles": 1}, CPU)
+    once = Session(distance_original.WORKLOAD, {"size": 5, "iterations": 1, "cycles": 1}, CPU)
+    assert session.run() != once.run()
+
+
+def test_answers_lie_within_their_text_and_their_loss_is_lowest_where_scores_point_at_them(capsys):
+    sizes = {"texts": 40, "tokens": 32, "vocabulary": 100}
+    session = Session(fine_tuning_original.WORKLOAD, sizes, CPU)
+    tokens = fine_tuning_original._padded_texts(session)
+    ends = fine_tuning_original._answers(session, tokens)
+    assert bool((ends[:, 0] <= ends[:, 1]).all())
+    assert bool((tokens.gather(1, ends) != PADDING).all())
+    right = tuple(10 * torch.nn.functional.one_hot(each, 32).float() for each in ends.T)
+    assert fine_tuning_original.answer_loss(right, ends) < 0.01 < fine_tuning_original.answer_loss(right[::-1], ends)
+
+
+def test_the_original_classifier_learns_in_training_and_is_tested_on_other_images(tmp_path, capsys):
+    for images, labels, count in (("images", "labels", 64), ("test_images", "test_labels", 16)):
+        classes = RNG.integers(0, 2, count)
+        pictures = np.where(classes[:, None, None, None], 220, 30).astype(np.uint8) * np.ones((1, 3, 32, 32), np.uint8)
+        np.save(tmp_path / f"{images}.npy", pictures)
+        np.save(tmp_path / f"{labels}.npy", classes)
+    options = ["--data", str(tmp_path), "--classes", "2", "--workers", "0"]
+    assert ran("classifier_original", capsys, *options, "--epochs", "20")["found"]["accuracy"] == 1.0
+
+
+def test_pieces_of_words_come_back_as_their_text():
+    pieces = word_pieces.WordPieces(["What a card takes, it gives!"], longest=4)
+    assert pieces.split("It takes a cards") == ["it", "take", "##s", "a", "card", "##s"]
+    ids = pieces.encode("what?", "a card takes")
+    assert pieces.tokens[ids[0]] == "[CLS]"
+    assert [pieces.tokens[number] for number in ids].count("[SEP]") == 2
+    assert pieces.decode(ids) == "what a card takes"  # of an unknown sign nothing comes back
+    assert pieces.decode([len(pieces)]) == ""
 
 
 def test_a_wrong_product_has_a_residual():

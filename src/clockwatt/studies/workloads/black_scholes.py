@@ -25,7 +25,11 @@ class Prices(NamedTuple):
 
 
 def prices(
-    spot: torch.Tensor, strike: torch.Tensor, years: torch.Tensor, volatility: torch.Tensor, rate: float = RATE
+    spot: torch.Tensor,
+    strike: torch.Tensor,
+    years: torch.Tensor,
+    volatility: torch.Tensor,
+    rate: torch.Tensor | float = RATE,
 ) -> Prices:
     """Return prices of European options without dividends.
 
@@ -42,7 +46,7 @@ def prices(
     """
     deviation = volatility * years.sqrt()
     upper = ((spot / strike).log() + (rate + volatility**2 / 2) * years) / deviation
-    discounted = strike * torch.exp(-rate * years)
+    discounted = strike * (-rate * years).exp()
     call = spot * torch.special.ndtr(upper) - discounted * torch.special.ndtr(upper - deviation)
     return Prices(call, call - spot + discounted)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import nn
@@ -18,6 +19,7 @@ def train_classifier(
     examples: torch.Tensor,
     labels: torch.Tensor,
     prepared: Callable[[torch.Tensor], torch.Tensor] = lambda batch: batch,
+    loss_of: Callable[[Any, torch.Tensor], torch.Tensor] = nn.functional.cross_entropy,
 ) -> list[torch.Tensor]:
     """Train for the session's `epochs`, each in an order of its own, until they or the session's time are over.
 
@@ -28,9 +30,11 @@ def train_classifier(
     model, optimizer
         On the session's device.
     examples, labels
-        On the host; shapes (n, …) and (n,).
+        On the host; both of length n.
     prepared
         What is done with a batch on the device before the model takes it.
+    loss_of
+        The loss of the model's output and the labels of a batch.
 
     Returns
     -------
@@ -44,7 +48,7 @@ def train_classifier(
             for chosen in session.steps(order.split(session.size("batch"))):
                 batch, wanted = examples[chosen].to(session.device), labels[chosen].to(session.device)
                 optimizer.zero_grad(set_to_none=True)
-                loss = nn.functional.cross_entropy(model(prepared(batch)), wanted)
+                loss = loss_of(model(prepared(batch)), wanted)
                 loss.backward()
                 optimizer.step()
                 losses.append(loss.detach())
