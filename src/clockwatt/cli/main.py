@@ -21,7 +21,7 @@ _PANELS = {
     "Predict, without a GPU": (
         "predict", "recommend", "show", "compare", "layers", "fit_memory", "preflight",
     ),
-    "Look at this machine": ("doctor", "card", "record", "clocks", "thermal"),
+    "Look at this machine": ("doctor", "card", "record", "timeline", "clocks", "thermal"),
     "Measure a campaign": (
         "init", "plan", "status", "catalogue", "calibrate", "measure", "importing", "dataset", "fit", "validate",
         "figures", "page",

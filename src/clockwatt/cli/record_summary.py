@@ -66,7 +66,7 @@ def print_record(summary: dict[str, Any], folder: Path, console: Console | None 
             f"{quantity(energy['mean'], 'J')} ± {quantity(energy['deviation'], 'J')}."
         )
     if any(run["phases"] for run in summary["runs"]):
-        console.print(_phases(summary))
+        console.print(phases_table(summary))
     console.print(_versions(summary))
     for note in summary["notes"]:
         console.print(f"[yellow]{escape(note)}[/yellow]")
@@ -183,7 +183,8 @@ def _host(summary: dict[str, Any]) -> Table:
     return table
 
 
-def _phases(summary: dict[str, Any]) -> Table:
+def phases_table(summary: dict[str, Any]) -> Table:
+    """Return a row for each name of the phases of each run, with time, energy and mean power."""
     from rich.markup import escape
     from rich.table import Table
 

@@ -100,7 +100,7 @@ def _of_run(folder: Path, record: Record, run: Run) -> tuple[Summary, Marks]:
     if len(table):
         frame = pa.Table.from_pandas(table, preserve_index=False)
         write_table(frame, layout.run_folder(folder, run.number) / "phases.parquet")
-    told["phases"] = _by_name(table)
+    told["phases"] = by_name(table)
     return told, marks
 
 
@@ -111,7 +111,7 @@ def _end_s(run: Run, frames: dict[str, pd.DataFrame]) -> float:
     return max((float(frame["time_s"].max()) for frame in frames.values() if len(frame)), default=0.0)
 
 
-def _by_name(phases: pd.DataFrame) -> list[Summary]:
+def by_name(phases: pd.DataFrame) -> list[Summary]:
     """Phases of one name as one row. Processes that mark the same phases (ranks) count once: the first of them."""
     rows = []
     for name, named in phases.groupby("name", sort=False):
