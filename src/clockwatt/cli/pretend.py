@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from clockwatt.errors import ClockwattError, RequestError
-from clockwatt.schema.execution import DEFAULT, FP32, TF32, ExecutionSettings
+from clockwatt.schema.execution import COMPILE, DEFAULT, EAGER, FP32, REDUCE_OVERHEAD, TF32, ExecutionSettings
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -75,7 +75,7 @@ class PretendedRun:
         pass_ = INFERENCE if step.training is None else TRAINING
         request = self._request.model_copy(update={"pass_": pass_, "precision": str(_execution(step))})
         answer = self._predictors.ask(request, trace=lambda wanted: _traced(self.program, step, wanted))
-        return answer.with_warnings(_assumed(step, uncompiled=self._tracer.uncompiled))
+        return answer.with_warnings(_assumed(step))
 
     def to_frame(self) -> pd.DataFrame:
         """Return the answer as a frame of one row; see `answer.to_frame`."""
@@ -129,6 +129,12 @@ def pretend(gpu: str, **question: Any) -> PretendedRun:
 
 
 def _execution(step: Step) -> ExecutionSettings:
+    """Return how the step runs: its precision, and its mode."""
+    precision = _precision(step)
+    return precision if step.mode == EAGER else ExecutionSettings(f"{precision}+{step.mode}")
+
+
+def _precision(step: Step) -> ExecutionSettings:
     """Return how the step computes, by its parameters, its autocast and PyTorch's switches."""
     import torch
 
@@ -149,22 +155,28 @@ def _traced(program: str, step: Step, pass_: Any) -> TracedNetwork:
     from clockwatt.config import NetworkConfig, TrainingConfig
     from clockwatt.operations.catalogue import rows_of
     from clockwatt.operations.pretend.tracer import without_gradients
+    from clockwatt.operations.trace.fusion import fused
     from clockwatt.predict.tracing import traced_of
-    from clockwatt.schema.records import FORWARD, INFERENCE
+    from clockwatt.schema.records import FORWARD, INFERENCE, TRAINING
 
-    trace = step.trace
+    trace, regions = step.trace, step.regions
     if step.training is not None and pass_ == INFERENCE:
-        forward = [call for call in trace.calls if call.phase == FORWARD]
-        trace = replace(trace, calls=without_gradients(forward), backward_nodes=0)
+        forward = [(call, region) for call, region in zip(trace.calls, regions, strict=True) if call.phase == FORWARD]
+        trace = replace(trace, calls=without_gradients([call for call, _ in forward]), backward_nodes=0)
+        regions = [region for _, region in forward]
+    if any(regions):
+        trace = replace(trace, calls=fused(trace.calls, regions, training=pass_ == TRAINING))
     name = f"{program}:{step.module}" if step.module else program
     network = NetworkConfig(name=name, input=step.input_shape, precision=[_execution(step)])
     traced = traced_of(rows_of(network, pass_, step.training or TrainingConfig(), trace))
     return traced if pass_ == INFERENCE and step.training else replace(traced, record_memory=lambda: step.memory)
 
 
-def _assumed(step: Step, *, uncompiled: bool) -> list[str]:
+def _assumed(step: Step) -> list[str]:
     """Say what was left out, and which values are not known."""
-    assumed = ["torch.compile is left out: this is the eager pass."] if uncompiled else []
+    assumed = list(step.uncompiled)
+    if step.mode == COMPILE and any(region.mode == REDUCE_OVERHEAD for region in step.regions if region):
+        assumed.append("CUDA graphs are left out: not all of the forward pass runs in one.")
     if step.reads:
         lines = ", ".join(f"{line} ({count}×)" if count > 1 else line for line, count in step.reads.items())
         assumed.append(

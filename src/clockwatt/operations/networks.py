@@ -43,7 +43,7 @@ _USUAL_WEIGHT = 0.02
 
 _PASSES_BEFORE_CAPTURE = 3
 
-_CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
+CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 """Memory formats by the number of dimensions."""
 
 
@@ -211,7 +211,7 @@ def laid_out(module: torch.nn.Module, execution: ExecutionSettings) -> torch.nn.
     if not execution.channels_last:
         return module
     ranks = {parameter.dim() for parameter in module.parameters()}
-    return module.to(memory_format=_CHANNELS_LAST[max(ranks & _CHANNELS_LAST.keys(), default=4)])
+    return module.to(memory_format=CHANNELS_LAST[max(ranks & CHANNELS_LAST.keys(), default=4)])
 
 
 def construct_on_meta(network: NetworkConfig, values: KnownValues, *, training: bool) -> torch.nn.Module:
@@ -304,7 +304,7 @@ def example_tensors(network: NetworkConfig, device: torch.device, seed: int) -> 
     if not network.execution[0].channels_last:
         return tensors
     return {
-        name: tensor.contiguous(memory_format=_CHANNELS_LAST.get(tensor.dim(), torch.contiguous_format))
+        name: tensor.contiguous(memory_format=CHANNELS_LAST.get(tensor.dim(), torch.contiguous_format))
         for name, tensor in tensors.items()
     }
 

@@ -399,6 +399,8 @@ def _around(value: float, low: float, high: float) -> Ends:
 SMALLER = "Choose a smaller batch; `clockwatt fit-memory` finds the largest."
 """What to do about a pass that does not fit."""
 
+_OF_EAGER = "Peak memory is that of the eager pass; compiled, it is mostly less."
+
 
 def with_memory(traced: TracedNetwork, first: Answer, *others: Answer) -> list[Answer]:
     """Add the peak memory of a pass to its answers on one GPU, and a warning if the pass does not fit it.
@@ -411,12 +413,13 @@ def with_memory(traced: TracedNetwork, first: Answer, *others: Answer) -> list[A
     spec = spec_or_none(first.gpu_name)
     try:
         events = traced.memory or []
-        memory = pass_memory(events, pass_=first.pass_, execution=first.execution, spec=spec)
+        memory = pass_memory(events, pass_=first.pass_, execution=first.execution.eager, spec=spec)
     except (ClockwattError, ModuleNotFoundError) as error:
         return [replace(one, notes=(*one.notes, f"Memory is not predicted: {error}")) for one in answers]
     lacking = lacks_memory(replace(first, memory=memory))
     more = () if lacking is None else (f"{lacking} {SMALLER}",)
-    return [replace(one, memory=memory, warnings=(*more, *one.warnings)) for one in answers]
+    notes = (_OF_EAGER,) if first.execution.compiled else ()
+    return [replace(one, memory=memory, warnings=(*more, *one.warnings), notes=(*one.notes, *notes)) for one in answers]
 
 
 def lacks_memory(answer: Answer) -> str | None:

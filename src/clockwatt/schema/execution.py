@@ -66,8 +66,9 @@ CUDNN_CLASSES = frozenset(
 
 MEMORY_FORMATS = ("contiguous", "channels_last")
 EAGER = "eager"
+COMPILE, REDUCE_OVERHEAD = "compile", "reduce-overhead"
 CUDA_GRAPH = "cuda_graph"
-MODES = (EAGER, "compile", "reduce-overhead", CUDA_GRAPH)
+MODES = (EAGER, COMPILE, REDUCE_OVERHEAD, CUDA_GRAPH)
 """Eager; `torch.compile`, and the same with CUDA graphs; the eager pass captured as a CUDA graph."""
 CHECKPOINTING = ("none",)
 
@@ -145,7 +146,12 @@ class ExecutionSettings(str):
     @property
     def compiled(self) -> bool:
         """Return whether `torch.compile` makes the network's kernels."""
-        return mode_of_variant(self) in ("compile", "reduce-overhead")
+        return mode_of_variant(self) in (COMPILE, REDUCE_OVERHEAD)
+
+    @property
+    def eager(self) -> ExecutionSettings:
+        """Return the same settings in eager mode where `torch.compile` makes the kernels, else these."""
+        return ExecutionSettings("+".join(part for part in self.split("+") if part not in (COMPILE, REDUCE_OVERHEAD)))
 
     @property
     def variant(self) -> str:

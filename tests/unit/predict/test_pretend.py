@@ -23,9 +23,9 @@ class Net(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.layers = torch.nn.Sequential(
-            torch.nn.Conv2d(3, 32, 3), torch.nn.BatchNorm2d(32), torch.nn.ReLU(), torch.nn.Conv2d(32, 64, 3)
+            torch.nn.Conv2d(3, 32, 3), torch.nn.BatchNorm2d(32), torch.nn.ReLU(), torch.nn.Conv2d(32, 96, 3)
         )
-        self.head = torch.nn.Linear(64, 10)
+        self.head = torch.nn.Linear(96, 10)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.head(self.layers(x).mean((2, 3)))
@@ -150,12 +150,95 @@ def test_checkpointed_layers_are_computed_again() -> None:
 
 def test_a_pass_without_an_optimizer_is_inference() -> None:
     with clockwatt.pretend(gpu="h200") as run, torch.inference_mode():
-        model = torch.compile(Net().eval().cuda())
+        model = Net().eval().cuda()
         model(IMAGES.cuda())
     expected = clockwatt.predict(Net().eval(), IMAGES, gpu="h200")
     assert run.answer.pass_ == "inference"
-    assert "torch.compile is left out: this is the eager pass." in run.answer.warnings
     assert run.answer.expected.device_s == pytest.approx(expected.expected.device_s, rel=0.01)
+
+
+def compiled_step(
+    wrapped: Callable[[torch.nn.Module], Callable[..., torch.Tensor]],
+    steps: int = 2,
+    net: torch.nn.Module | None = None,
+):
+    """Two training steps of `Net`, called as `wrapped` gives it."""
+    with clockwatt.pretend(gpu="h200") as run:
+        net = (net or Net()).cuda()
+        model = wrapped(net)
+        optimizer = torch.optim.AdamW(net.parameters(), weight_decay=0.0)
+        for _ in range(steps):
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(model(IMAGES.cuda()), LABELS.cuda()).backward()
+            optimizer.step()
+    return run
+
+
+def module_compiled(net: torch.nn.Module) -> torch.nn.Module:
+    net.compile()
+    return net
+
+
+@pytest.mark.parametrize(
+    ("wrapped", "mode"),
+    [
+        (lambda net: net, "eager"),
+        (lambda net: torch.compile(net), "compile"),
+        (lambda net: torch.compile(net, mode="reduce-overhead"), "reduce-overhead"),
+        (lambda net: torch.compile(net, options={"triton.cudagraphs": True}), "reduce-overhead"),
+        (module_compiled, "compile"),
+        (lambda net: torch.compile(lambda x: net(x)), "compile"),
+        (lambda net: torch.compile()(net), "compile"),
+    ],
+)
+def test_a_compiled_step_costs_what_predict_says(wrapped, mode: str) -> None:
+    answer = compiled_step(wrapped).answer
+    expected = clockwatt.predict(
+        Net(), IMAGES, gpu="h200", training=True, optimizer="adamw", precision=f"{DEFAULT}+{mode}"
+    )
+    assert answer.execution == expected.execution
+    for quantity in ("calls", "time_s", "device_s", "host_s", "energy_j"):
+        assert getattr(answer.expected, quantity) == getattr(expected.expected, quantity)
+
+
+def test_what_is_compiled_within_a_step_is_a_part_of_it() -> None:
+    def layers_alone(net: torch.nn.Module) -> torch.nn.Module:
+        net.layers = torch.compile(net.layers)
+        return net
+
+    alone, whole, eager = (
+        compiled_step(wrapped).answer.expected for wrapped in (layers_alone, module_compiled, lambda net: net)
+    )
+    assert whole.device_s < alone.device_s < eager.device_s
+
+
+def test_a_network_compiled_before_the_context_is_followed() -> None:
+    net = Net()
+    before = torch.compile(net, mode="reduce-overhead")
+    answer = compiled_step(lambda _: before.cuda(), net=net).answer
+    assert answer.execution.endswith("+reduce-overhead")
+    within = compiled_step(lambda net: torch.compile(net, mode="reduce-overhead")).answer
+    assert answer.time_s == pytest.approx(within.time_s, rel=0.01)  # of one more module
+
+
+def test_what_of_compiling_is_not_followed_is_named_with_its_line() -> None:
+    def reads_a_value(net: torch.nn.Module) -> Callable[..., torch.Tensor]:
+        return torch.compile(lambda x: net(x) * net(x).sum().item())
+
+    def calls_forward(net: torch.nn.Module) -> Callable[..., torch.Tensor]:
+        return torch.compile(net).forward
+
+    def another_backend(net: torch.nn.Module) -> Callable[..., torch.Tensor]:
+        return torch.compile(net, backend="aot_eager")
+
+    here = rf"{Path(__file__).name}:\d+"
+    for wrapped, text in [
+        (reads_a_value, rf"A compiled graph breaks at .*{here}"),
+        (calls_forward, rf"{here}: what torch.compile compiles is not called as a module"),
+        (another_backend, rf"{here}: torch.compile\(backend='aot_eager'\) is left out"),
+    ]:
+        assert any(re.search(text, warning) for warning in compiled_step(wrapped).answer.warnings)
+    assert any("from the second step on" in text for text in compiled_step(module_compiled, steps=1).answer.warnings)
 
 
 def test_what_cannot_be_followed_is_named_with_its_line() -> None:

@@ -116,7 +116,7 @@ def _replacements(
         (torch, "inference_mode", InferenceMode),
         (torch.autograd, "inference_mode", InferenceMode),
         (torch, "compile", compiled),
-        (torch.nn.Module, "compile", lambda *_, **__: compiled()),
+        (torch.nn.Module, "compile", lambda module, *_, **settings: compiled(module, **settings) and None),
         (torch, "set_default_device", _on_meta(torch.set_default_device)),
         (torch.nn.utils.clip_grad, "_has_foreach_support", _always(True)),
     ]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,12 +20,13 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from clockwatt.config import NetworkConfig, TrainingConfig
 from clockwatt.operations.known_values import KnownValues
-from clockwatt.operations.networks import FAULTS, registered_on_meta
+from clockwatt.operations.networks import CHANNELS_LAST, FAULTS, laid_out, registered_on_meta
 from clockwatt.operations.pretend.cuda import CUDA, InferenceMode, is_cuda, pretended
 from clockwatt.operations.spec import functions
 from clockwatt.operations.spec.encode import tensors_in
 from clockwatt.operations.trace.autocast import contexts_followed
 from clockwatt.operations.trace.call import InterceptedCall, TracedCall, storage_of
+from clockwatt.operations.trace.fusion import is_laid_out_channels_last
 from clockwatt.operations.trace.gradients import Accumulation, GradientGraph
 from clockwatt.operations.trace.memory import Storages, dropout
 from clockwatt.operations.trace.meta import MetaLayouts
@@ -36,9 +38,11 @@ from clockwatt.operations.trace.trace import (
     accumulation,
     module_paths,
     optimizer_step,
+    stance,
     traced_call,
 )
 from clockwatt.operations.trace.tracer import FORWARD, LOSS, Tracer, UntraceableError
+from clockwatt.schema.execution import COMPILE, EAGER, REDUCE_OVERHEAD, ExecutionSettings
 from clockwatt.schema.optimizers import BY_CLASS, FUSED, OPTIMIZERS
 from clockwatt.schema.records import ACTIVATIONS, GRADIENTS, INPUTS, OPTIMIZER_STATE, PARAMETERS, TEMPORARY, MemoryRow
 
@@ -54,6 +58,8 @@ _READS = {
 }
 _CHECKS = {"all": True, "any": False}
 """What a test of all elements is taken to give, so that checks of data pass."""
+_WITH_GRAPHS = (REDUCE_OVERHEAD, "max-autotune")
+_LAID_OUT = ExecutionSettings("tf32+channels_last")
 _UNSCALING = torch._amp_foreach_non_finite_check_and_unscale_
 
 
@@ -79,6 +85,10 @@ class Step:
         Lines that read values which are not known, with the number of reads.
     memory
         What was allocated and freed from the start of the program to the end of the step.
+    regions
+        For each call the region that `torch.compile` makes the kernels of; None for calls outside of regions.
+    uncompiled
+        What is said of regions that are not followed.
     """
 
     trace: Trace
@@ -90,12 +100,41 @@ class Step:
     uploaded_bytes: int
     reads: Mapping[str, int]
     memory: list[MemoryRow]
+    regions: Sequence[Region | None]
+    uncompiled: Sequence[str]
+
+    @property
+    def mode(self) -> str:
+        """How it runs: with CUDA graphs only where all of the forward pass is in regions with them."""
+        pairs = zip(self.trace.calls, self.regions, strict=True)
+        modes = {EAGER if region is None else region.mode for call, region in pairs if call.phase == FORWARD}
+        return modes.pop() if len(modes) == 1 else COMPILE if modes else EAGER
+
+
+@dataclass(eq=False)
+class Region:
+    """What one call of a compiled module or function runs.
+
+    Attributes
+    ----------
+    mode
+        One of `schema.execution.MODES`.
+    line
+        Where it was compiled.
+    modules
+        The outermost modules in it.
+    """
+
+    mode: str
+    line: str
+    modules: list[torch.nn.Module] = field(default_factory=list)
 
 
 @dataclass
 class _Seen:
     """What a step has shown so far, beside its calls."""
 
+    regions: list[Region | None] = field(default_factory=list)
     extra: list[TracedCall] = field(default_factory=list)
     roots: dict[int, torch.nn.Module] = field(default_factory=dict)
     input_shape: list[int] = field(default_factory=list)
@@ -104,6 +143,7 @@ class _Seen:
     backward_nodes: int = 0
     uploaded_bytes: int = 0
     reads: dict[str, int] = field(default_factory=dict)
+    breaks: dict[str, None] = field(default_factory=dict)
 
 
 class PretendTracer(Tracer):
@@ -128,7 +168,11 @@ class PretendTracer(Tracer):
         self.storages.module = lambda: self._stack[-1] if self._stack else ""
         self.fitting = _FITTING
         self.steps = 0
-        self.uncompiled = False
+        self._compiled: dict[int, Region] = {}  # by the id of the module, which the region keeps alive
+        self._region: Region | None = None
+        self._outside = -1  # depth of the stack at which a compiled module ends
+        self._channels_last: Any = WeakIdKeyDictionary()
+        self._uncompiled: dict[str, None] = {}
         self._training, self._stepped = training, stepped
         self._process = os.getpid()
         self._optimizer: object = None
@@ -144,14 +188,42 @@ class PretendTracer(Tracer):
         self.module_calls = 0
         self.assumed_branches.clear()
         self._weak_numbers: Any = WeakIdKeyDictionary()
+        self._new_numbers = itertools.count()  # a number is never given again
         self._alive.clear()
         self._seen = _Seen()
         self.phase = FORWARD
 
-    def compiled(self, function: Any = None, *_: object, **__: object) -> Any:
-        """In place of torch.compile: the function itself, or a decorator that gives it."""
-        self.uncompiled = True
-        return (lambda own: own) if function is None else function
+    def compiled(self, function: Any = None, *, backend: Any = "inductor", **settings: Any) -> Any:
+        """In place of torch.compile: a module itself, or a function whose calls are regions."""
+        if function is None:
+            return functools.partial(self.compiled, backend=backend, **settings)
+        if settings.get("disable"):
+            return function
+        line, name = line_of_network() or self.name, settings.get("mode")
+        if backend != "inductor":
+            self._uncompiled[f"{line}: torch.compile(backend={backend!r}) is left out: that part is eager."] = None
+            return function
+        graphed = name in _WITH_GRAPHS or (settings.get("options") or {}).get("triton.cudagraphs")
+        mode = REDUCE_OVERHEAD if graphed else COMPILE
+        if name not in (None, "default", REDUCE_OVERHEAD):
+            self._uncompiled[f"{line}: torch.compile(mode={name!r}) is predicted as {mode}."] = None
+        if isinstance(function, torch.nn.Module):
+            self._compiled[id(function)] = Region(mode, line, [function])
+            return function
+
+        @functools.wraps(function)
+        def region(*args: Any, **kwargs: Any) -> Any:
+            if self._region is not None:
+                return function(*args, **kwargs)
+            self._region, self.phase = Region(mode, line), FORWARD
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self._region = None
+                if not self._stack:
+                    self.phase = LOSS
+
+        return region
 
     @property
     def has_gradients(self) -> bool:
@@ -160,7 +232,9 @@ class PretendTracer(Tracer):
 
     def number_of(self, tensor: torch.Tensor) -> int:
         """Number of a tensor within the step, which is not kept alive."""
-        return self._weak_numbers.setdefault(tensor, len(self._weak_numbers))  # type: ignore[no-any-return]
+        if tensor not in self._weak_numbers:
+            self._weak_numbers[tensor] = next(self._new_numbers)
+        return self._weak_numbers[tensor]  # type: ignore[no-any-return]
 
     @contextlib.contextmanager
     def _without_memory(self) -> Iterator[None]:
@@ -183,20 +257,28 @@ class PretendTracer(Tracer):
         """The module that is running, for messages."""
         return super().place() if self._stack else ""
 
-    def enter(self, module: torch.nn.Module) -> None:
+    def enter(self, module: torch.nn.Module, args: Any = ()) -> Any:
         """A module's forward begins; that of an outermost one is a pass, or part of one."""
         if os.getpid() != self._process:
-            return
+            return None
         if not self._stack:
             with torch._C.DisableTorchFunction():
                 self._enter_root(module)
+        compiled = self._compiled.get(id(module)) or _compiled_before(module)
+        if self._region is None and compiled is not None:
+            self._region, self._outside = replace(compiled), len(self._stack)
+        elif self._region is not None and not self._stack:
+            self._region.modules.append(module)
         super().enter(module)
+        return tree_map_only(torch.Tensor, self._as_laid_out, args) if module in self._channels_last else None
 
     def leave(self) -> None:
         """The innermost module's forward ends."""
         if self._stack:
             super().leave()
-        if not self._stack:
+        if len(self._stack) == self._outside:
+            self._region, self._outside = None, -1
+        if not self._stack and self._region is None:
             self.phase = LOSS
 
     def _enter_root(self, module: torch.nn.Module) -> None:
@@ -205,6 +287,7 @@ class PretendTracer(Tracer):
             return  # a transform of data, or a loss
         learns = torch.is_grad_enabled()
         if self.steps == 0 and not self._seen.learns:  # what came before was no part of a step
+            self._lay_out()
             self._begin()
         self._seen.learns |= learns
         if id(module) not in self._seen.roots:
@@ -216,6 +299,38 @@ class PretendTracer(Tracer):
                 self.storages.relabel(state, PARAMETERS, path)
             every = (*module.parameters(), *module.buffers())
             self._state_storages |= {storage_of(tensor) for tensor in every}
+
+    def _to_lay_out(self) -> list[torch.nn.Module]:
+        """Modules of regions that TorchInductor would lay out channels last, and that are not."""
+        calls: dict[Region, list[TracedCall]] = {}
+        for entry, region in zip(self.recorded, self._seen.regions, strict=True):
+            if region is not None:
+                calls.setdefault(region, []).append(traced_call(entry))
+        return [
+            module for region, within in calls.items() if is_laid_out_channels_last(within, training=self._seen.learns)
+            for module in region.modules if module not in self._channels_last and not _is_channels_last(module)
+        ]  # fmt: skip
+
+    def _lay_out(self) -> None:
+        """Lay modules out as TorchInductor does, for the passes to come."""
+        self.storages.kind = PARAMETERS
+        for module in self._to_lay_out():
+            self._state_storages -= {storage_of(parameter) for parameter in module.parameters()}
+            laid_out(module, _LAID_OUT)
+            self._channels_last[module] = True
+            self._state_storages |= {storage_of(parameter) for parameter in module.parameters()}
+            for parameter in module.parameters():
+                self.storages.relabel([parameter], PARAMETERS, self._owners.get(id(parameter), ""))
+        self.storages.kind = ACTIVATIONS
+
+    def _as_laid_out(self, tensor: torch.Tensor) -> torch.Tensor:
+        with torch._C.DisableTorchFunction():
+            if tensor.dim() not in CHANNELS_LAST or not tensor.is_meta or tensor.requires_grad:
+                return tensor
+            given = tensor.contiguous(memory_format=CHANNELS_LAST[tensor.dim()])
+        if tensor in self._uploaded:
+            self._uploaded[given] = True
+        return given
 
     def __torch_function__(
         self,
@@ -286,6 +401,8 @@ class PretendTracer(Tracer):
             if (known := self._values.of(tensor)) is not None:
                 return known.clone() if tensor.is_meta else tensor
             line = line_of_network() or self.name
+            if self._region is not None:
+                self._seen.breaks[line] = None
             self._seen.reads[line] = self._seen.reads.get(line, 0) + 1
             floating = tensor.is_floating_point() or tensor.is_complex()
             return torch.full(tensor.shape, 1 if floating else 0, dtype=tensor.dtype)
@@ -343,6 +460,7 @@ class PretendTracer(Tracer):
             if shown := [tensor for tensor in given if tensor in self._uploaded] or given:
                 self._seen.input_shape = list(shown[0].shape)
         super()._record(call, outputs, changed)
+        self._seen.regions.append(self._region if self.phase == FORWARD else None)
         function = self.recorded[-1].operation.function.rpartition(".")[2]
         if (check := _CHECKS.get(function)) is not None and len(outputs) == 1:
             value = torch.full(outputs[0].shape, check, dtype=outputs[0].dtype)
@@ -366,12 +484,13 @@ class PretendTracer(Tracer):
         nodes = [node for loss in losses if loss.grad_fn is not None for node in self.graph.reachable(loss)]
         leaves = [node.variable for node in nodes if hasattr(node, "variable")]
         accumulated = [leaf for leaf in leaves if leaf.grad is not None]
-        phase, self.phase = self.phase, ACCUMULATION
+        phase, self.phase = self.phase, LOSS
         self.storages.kind = TEMPORARY
         wanted = () if inputs is None else tuple(tensors_in(inputs))
         try:
             with self:
                 ones = [torch.ones_like(loss) for loss in losses] if given is None else seeds
+                self.phase = ACCUMULATION
                 # torch.autograd.backward, were it called, would leave the mode for as long as it runs
                 torch.autograd.Variable._execution_engine.run_backward(
                     tuple(losses), tuple(ones), bool(create_graph if retain_graph is None else retain_graph),
@@ -406,6 +525,8 @@ class PretendTracer(Tracer):
                 return loss
             if learnt and not any(one.is_meta for one in learnt):
                 raise self.refusal("trains on the CPU", "Move the network and its data to the GPU.")
+            if self._region is not None:
+                self._uncompiled[f"{self._region.line}: a compiled step of an optimizer is predicted as eager."] = None
             self._seen.extra.append(optimizer_step(self, learnt, self._training_of(optimizer)))
             before = [{key: group.get(key) for key in ("fused", "foreach")} for group in optimizer.param_groups]
             self._stepping, self.storages.kind = True, TEMPORARY
@@ -454,6 +575,7 @@ class PretendTracer(Tracer):
             self.steps += 1
             with torch._C.DisableTorchFunction():
                 step = self.taken(self._training_of(optimizer))
+                self._lay_out()
                 self._begin()
             self._stepped(step)
 
@@ -485,7 +607,33 @@ class PretendTracer(Tracer):
             uploaded_bytes=seen.uploaded_bytes,
             reads=dict(seen.reads),
             memory=self.storages.events[:],
+            regions=[*seen.regions, *(None for _ in seen.extra)],
+            uncompiled=[*self._uncompiled, *self._not_followed()],
         )
+
+    def _not_followed(self) -> Iterator[str]:
+        """Say what is not followed of what is compiled."""
+        regions = {region for region in self._seen.regions if region is not None}
+        for line in {one.line: None for one in self._compiled.values()}:
+            if line not in {region.line for region in regions}:
+                yield f"{line}: what torch.compile compiles is not called as a module: that part is eager."
+        if self._seen.breaks:
+            yield f"A compiled graph breaks at {', '.join(self._seen.breaks)}; what that costs is left out."
+        if self._to_lay_out():
+            yield "torch.compile lays convolutions out channels last, which is followed from the second step on."
+
+
+def _compiled_before(module: torch.nn.Module) -> Region | None:
+    """What a module is that was compiled before the context; None for any other."""
+    if type(module).__name__ == "OptimizedModule":
+        graphed = (module.dynamo_ctx.compiler_config or {}).get("triton.cudagraphs")  # type: ignore[union-attr,operator]
+        return Region(REDUCE_OVERHEAD if graphed else COMPILE, "", [module._orig_mod])  # type: ignore[list-item]
+    return None if module._compiled_call_impl is None else Region(COMPILE, "", [module])
+
+
+def _is_channels_last(module: torch.nn.Module) -> bool:
+    weights = [one for one in module.parameters() if one.dim() in CHANNELS_LAST and not one.is_contiguous()]
+    return any(one.is_contiguous(memory_format=CHANNELS_LAST[one.dim()]) for one in weights)
 
 
 def _size(module: torch.nn.Module) -> int:
@@ -564,6 +712,7 @@ def pretending(tracer: PretendTracer, gpu: tuple[str, str, int, int]) -> Iterato
             MetaLayouts(),
             tracer.storages,
             torch.utils.checkpoint.set_checkpoint_early_stop(False),
+            stance("force_eager"),
             module_paths(tracer),
             contexts_followed(tracer.enter_autocast, tracer.leave_autocast),
             tracer,

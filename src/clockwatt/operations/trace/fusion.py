@@ -59,43 +59,39 @@ _SPEEDUPS = {"grouped": 1.358, "narrowing": 0.725, "small": 0.783, "other": 0.82
 _SMALL = 64
 
 
-@dataclass(frozen=True)
-class Kernel:
-    """A call of a library (`compute`), or a `fused` kernel as an addition; `number` is of its last traced call."""
-
-    operation: Operation
-    number: int
-    kind: str = "fused"
-
-
 @dataclass
 class _Group:
     """Calls that become one kernel, by their numbers; sets of calls are the bits of integers.
 
     Attributes
     ----------
+    region
+        That they are compiled with.
     members
         Of the group.
     behind
         Calls from which a way leads to the group through a library.
     """
 
+    region: object
     members: int
     behind: int
     calls: list[int] = field(default_factory=list)
 
 
-def fused(calls: Sequence[TracedCall], *, training: bool) -> list[Kernel]:
-    """Return the kernels of the forward and backward pass of a compiled network, in the order of their last calls.
+def fused(calls: Sequence[TracedCall], regions: Sequence[object], *, training: bool) -> list[TracedCall]:
+    """Return a pass with the kernels of its compiled regions, in the order of their last calls.
 
     Parameters
     ----------
     calls
-        All of the pass; those of loss and optimizer, which are not compiled, are left out.
+        All of the pass.
+    regions
+        For each call of a forward pass what it is compiled with; None for calls that stay as they are.
     training
         Whether there is a backward pass.
     """
-    return list(_Fusion(calls, training=training).kernels())
+    return list(_Fusion(calls, regions, training=training).kernels())
 
 
 def is_laid_out_channels_last(calls: Sequence[TracedCall], *, training: bool) -> bool:
@@ -121,8 +117,8 @@ def is_laid_out_channels_last(calls: Sequence[TracedCall], *, training: bool) ->
 
 
 class _Fusion:
-    def __init__(self, calls: Sequence[TracedCall], *, training: bool) -> None:
-        self._calls, self._training = calls, training
+    def __init__(self, calls: Sequence[TracedCall], regions: Sequence[object], *, training: bool) -> None:
+        self._calls, self._regions, self._training = calls, regions, training
         self._roots: dict[int, int] = {}  # of views: the tensor that was written
         self._writer: dict[int, int] = {}
         self._reads: list[dict[int, tuple[int | None, dict[int, TensorSpec]]]] = []
@@ -130,6 +126,7 @@ class _Fusion:
         self._group: dict[int, _Group] = {}
         self._before = [0] * len(calls)
         self._added: dict[int, int] = {}  # gradients that arrive beside the first, by the call that made the tensor
+        self._left_out: set[int] = set()  # additions of gradients within a region
         for number, call in enumerate(calls):
             self._add(number, call)
 
@@ -143,8 +140,9 @@ class _Fusion:
             return
         if call.phase == ACCUMULATION:
             writer = self._writer.get(self._root(call.tensors_in[0])) if call.tensors_in else None
-            if writer is not None:
+            if writer is not None and (self._regions[writer] is not None or writer in self._left_out):
                 self._added[writer] = self._added.get(writer, 0) + 1
+                self._left_out.add(number)
         before = behind = 0
         for tensor, spec in zip(call.tensors_in, call.operation.tensors, strict=True):
             root = self._root(tensor)
@@ -156,8 +154,9 @@ class _Fusion:
                 of_writer = self._group.get(writer)
                 behind |= self._before[writer] | 1 << writer if of_writer is None else of_writer.behind
         self._before[number] = before
-        if call.phase == FORWARD and call.operation.operation_class not in _LIBRARY:
-            self._join(number, _Group(1 << number, behind, [number]))
+        region = self._regions[number]
+        if region is not None and call.operation.operation_class not in _LIBRARY:
+            self._join(number, _Group(region, 1 << number, behind, [number]))
         for tensor in call.tensors_out:
             self._writer[self._root(tensor)] = number
 
@@ -173,22 +172,27 @@ class _Fusion:
             other = None if writer is None else self._group.get(writer)
             if other is None or other is group or _reduces(self._calls[writer].operation):  # type: ignore[index]
                 continue
-            if group.members & other.behind or other.members & group.behind:
+            if other.region is not group.region or group.members & other.behind or other.members & group.behind:
                 continue
-            merged = _Group(group.members | other.members, group.behind | other.behind, other.calls + group.calls)
+            members, behind = group.members | other.members, group.behind | other.behind
+            merged = _Group(group.region, members, behind, other.calls + group.calls)
             self._group |= dict.fromkeys(merged.calls, merged)
             group = merged
 
-    def kernels(self) -> Iterator[Kernel]:
-        """Yield them all; see `fused`."""
+    def kernels(self) -> Iterator[TracedCall]:
+        """Yield them all, and the calls that stay; see `fused`."""
         for number, call in enumerate(self._calls):
             group = self._group.get(number)
-            if group is not None and number == max(group.calls):
+            if self._regions[number] is None:
+                if number not in self._left_out:
+                    yield call
+            elif group is None:
+                if call.kind not in ("view", "identity"):
+                    yield from _of_library(call, training=self._training)
+            elif number == max(group.calls):
                 dtype = next((out.dtype for out in call.operation.out if out.floating), "float32")
                 for moved in self._traffic(group):
-                    yield Kernel(_moving(moved, dtype), number)
-            elif group is None and call.phase == FORWARD and call.kind not in ("view", "identity"):
-                yield from _of_library(call.operation, number, training=self._training)
+                    yield _moving(moved, dtype, call)
 
     def _traffic(self, group: _Group) -> Iterator[int]:
         """Yield the bytes that each kernel of a group moves."""
@@ -263,37 +267,39 @@ def _reduces(operation: Operation) -> bool:
     return largest(operation.out) < largest(operation.tensors)
 
 
-def _moving(moved: int, dtype: str) -> Operation:
-    """Return the addition that moves so many bytes."""
+def _moving(moved: int, dtype: str, call: TracedCall) -> TracedCall:
+    """Return the addition that moves so many bytes, in the place of a call."""
     elements = moved / (3 * DTYPE_BYTES[dtype])
     width = _WIDTHS[elements < _LARGE]
     shape = (max(1, round(elements / width)), width)
     term = TensorSpec.dense(shape, dtype)
-    return Operation(
+    operation = Operation(
         "torch.add",
         args=({"tensor": 0}, {"tensor": 1}),
         tensors=(term, term),
         out=(OutputSpec(shape, dtype, contiguous_stride(shape)),),
     )
+    return TracedCall(operation, "fused", FORWARD, call.module_path, [], [])
 
 
-def _of_library(operation: Operation, number: int, *, training: bool) -> Iterator[Kernel]:
+def _of_library(call: TracedCall, *, training: bool) -> Iterator[TracedCall]:
     """Yield a library's call as TorchInductor makes it: without the bias that is fused, with padded matrices."""
+    operation = call.operation
     bias = operation.args[2] if len(operation.args) > 2 else operation.kwargs.get("bias")
     convolution = operation.operation_class in ("conv1d", "conv2d", "conv3d")
     has_bias = isinstance(bias, dict) and (convolution or operation.operation_class == "linear")
     if has_bias and (convolution or (training and operation.has_backward)):
         if training and operation.has_backward:
-            yield Kernel(_moving(operation.out[0].bytes, operation.out[0].dtype), number)
-            yield Kernel(_moving(0, "float32"), number)
+            yield _moving(operation.out[0].bytes, operation.out[0].dtype, call)
+            yield _moving(0, "float32", call)
         operation = _without_bias(operation)
     if operation.operation_class == "linear":
         padded = _padded(operation)
         if padded is not operation:
             for tensor in operation.tensors[1:]:
-                yield Kernel(_moving(2 * tensor.bytes, tensor.dtype), number)
+                yield _moving(2 * tensor.bytes, tensor.dtype, call)
         operation = padded
-    yield Kernel(operation, number, "compute")
+    yield TracedCall(operation, "compute", FORWARD, call.module_path, [], [])
 
 
 def _without_bias(operation: Operation) -> Operation:

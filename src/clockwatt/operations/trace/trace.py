@@ -107,11 +107,8 @@ def _compiled(trace: Trace, network: NetworkConfig, pass_: str, training: Traini
     if not execution.channels_last and is_laid_out_channels_last(trace.calls, training=learns):
         settings = [f"{execution.precision}+channels_last"]
         trace = _trace(network.model_copy(update={"precision": settings}), pass_, training, build)
-    calls = [
-        TracedCall(kernel.operation, kernel.kind, FORWARD, trace.calls[kernel.number].module_path, [], [])
-        for kernel in fused(trace.calls, training=learns)
-    ]
-    return replace(trace, calls=calls + [call for call in trace.calls if call.phase in (LOSS, OPTIMIZER)])
+    regions = [execution if call.phase == FORWARD else None for call in trace.calls]
+    return replace(trace, calls=fused(trace.calls, regions, training=learns))
 
 
 def on_meta(
@@ -189,7 +186,14 @@ def _run(tracer: Tracer, module: torch.nn.Module, tensors: dict[str, torch.Tenso
     given, by_keyword = arranged(tensors)
     unhooked = torch.autograd.graph.disable_saved_tensors_hooks(NO_SAVED_TENSORS_HOOKS)
     # the default device lies inside: what a factory makes without a device is on meta
-    with _faults_of_forward(tracer), unhooked, _checkpoints_recomputed(tracer), _uncompiled(), tracer, _META:
+    with (
+        _faults_of_forward(tracer),
+        unhooked,
+        _checkpoints_recomputed(tracer),
+        stance("fail_on_recompile"),
+        tracer,
+        _META,
+    ):
         outputs = module(*given, **by_keyword)
     if outputs is None or isinstance(outputs, bool | int | float | str):
         raise UntraceableError(
@@ -234,12 +238,12 @@ def _checkpoints_recomputed(tracer: Tracer) -> Iterator[None]:
         setattr(checkpoint, _CHECKPOINT, before)
 
 
-def _uncompiled() -> contextlib.AbstractContextManager[object]:
-    """Within, functions compiled by torch.compile fail; nothing where none can have been compiled."""
+def stance(name: str) -> contextlib.AbstractContextManager[object]:
+    """Within, functions compiled by torch.compile run so; nothing where none can have been compiled."""
     if "torch._dynamo" not in sys.modules:
         return contextlib.nullcontext()
-    stance: contextlib.AbstractContextManager[object] = torch.compiler.set_stance("fail_on_recompile")
-    return stance
+    of_functions: contextlib.AbstractContextManager[object] = torch.compiler.set_stance(name)
+    return of_functions
 
 
 def _loss(tracer: Tracer, loss: Loss, outputs: object) -> torch.Tensor:
@@ -355,8 +359,8 @@ def optimizer_step(tracer: Tracer, learnt: Sequence[torch.Tensor], training: Tra
 def module_paths(tracer: Tracer) -> Iterator[None]:
     """Notify the tracer of the running module."""
 
-    def enter(module: torch.nn.Module, args: object) -> None:  # noqa: ARG001  # as PyTorch calls it
-        tracer.enter(module)
+    def enter(module: torch.nn.Module, args: object) -> Any:
+        return tracer.enter(module, args)
 
     def leave(module: torch.nn.Module, args: object, output: object) -> None:  # noqa: ARG001  # as PyTorch calls it
         tracer.leave()

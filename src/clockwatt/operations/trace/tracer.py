@@ -129,8 +129,8 @@ class Tracer(TorchFunctionMode):
             if bound is not None:
                 self._ids_below[storage_of(tensor)] = bound
 
-    def enter(self, module: torch.nn.Module) -> None:
-        """A module's forward begins."""
+    def enter(self, module: torch.nn.Module, args: Any = ()) -> Any:  # noqa: ARG002  # for tracers that change them
+        """A module's forward begins; gives its arguments, or None to leave them."""
         self.module_calls += 1
         self._stack.append(self._paths.get(id(module), self._stack[-1] if self._stack else ""))
 
