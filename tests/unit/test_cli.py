@@ -167,6 +167,35 @@ def test_options_given_twice_or_by_another_name_are_refused(words: str, message:
         predict.make_context("predict", words.split())
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("predct", "no such command 'predct'. Did you mean 'predict'? See `clockwatt --help`."),
+        ("plan --confg x", "no such option: --confg. Did you mean --config? See `clockwatt plan --help`."),
+        ("plan --config", "option '--config' requires an argument."),
+        ("thermal fit x", "missing option '--output'. See `clockwatt thermal fit --help`."),
+    ],
+)
+def test_wrong_usage_is_one_message(words: str, message: str, tmp_path: Path) -> None:
+    done = clockwatt(*words.split(), folder=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"error: {message}\n")
+
+
+def test_an_interrupted_command_says_so(tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a child inherits that it is ignored
+    with subprocess.Popen(
+        [sys.executable, "-m", "clockwatt", "predict", "resnet50", "--gpu", "h200"],
+        cwd=tmp_path, stderr=subprocess.PIPE, text=True,
+        env=os.environ | ready_clockwatt.environment() | {"CLOCKWATT_CACHE_DIR": str(tmp_path)},
+    ) as process:  # fmt: skip
+        signal.signal(signal.SIGINT, before)
+        assert process.stderr is not None
+        assert process.stderr.readline().startswith("Loading predictors")
+        process.send_signal(signal.SIGINT)
+        assert process.stderr.read().splitlines()[-1].startswith("error: interrupted. ")
+    assert process.returncode == 130
+
+
 def _commands(group: TyperGroup, context: typer.Context) -> Iterator[typer.Context]:
     for name, command in group.commands.items():
         inner = typer.Context(command, parent=context, info_name=name)

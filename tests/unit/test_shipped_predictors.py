@@ -185,8 +185,7 @@ def test_a_folder_that_is_named_answers_alone(made):
     predictors = clockwatt.load(made.predictors)
     assert not predictors.shipped
     with pytest.raises(
-        clockwatt.ClockwattError,
-        match=r"^gpu h200: no predictors for this GPU; there are predictors for a30 \(.*predictors/a30\)",
+        clockwatt.ClockwattError, match=r"^gpu h200: no predictors for this GPU; there are predictors for a30\W"
     ):
         predictors.predict("net24", gpu="h200")
 

@@ -192,4 +192,4 @@ def _host(host: HostAnswer) -> str:
     if host.name is not None:
         return f"Host {host.name}: its calls take {host.factor:.2f}× those of the median host. {graphs}"
     sessions = "one session" if host.sessions == 1 else f"{host.sessions} sessions"
-    return f"Host: the median of {sessions}, which were {host.low:.2f}–{host.high:.2f}× as slow. {graphs}"
+    return f"Host: the median of {sessions}, whose calls took {host.low:.2f}–{host.high:.2f}× as long. {graphs}"

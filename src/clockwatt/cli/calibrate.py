@@ -37,7 +37,7 @@ def calibrate(
     links: Annotated[Path | None, typer.Option(help="Measure links into FILE, for `predict --links`.")] = None,
     gpus: Annotated[int | None, typer.Option(min=2, help="Number of GPUs for --links; else all.")] = None,
     predictors_dir: Annotated[
-        Path | None, typer.Option(help="Where --host writes; else results/predictors or yours.")
+        Path | None, typer.Option(help="Folder for --host; else ~/.local/share/clockwatt, or results/predictors.")
     ] = None,
 ) -> None:
     """Calibrate a GPU's sensors and overheads, a host or links."""

@@ -11,7 +11,7 @@ import pkgutil
 import signal
 import sys
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from clockwatt import cli
 from clockwatt.cli.app import Answered, app
@@ -28,6 +28,9 @@ _PANELS = {
     ),
 }  # fmt: skip
 """Headings of the help, and the files whose commands stand below them; those of other files of this folder follow."""
+
+_INTERRUPTED = 130
+"""Status that typer makes of a KeyboardInterrupt."""
 
 _files = {module.name for module in pkgutil.iter_modules(cli.__path__)} - {"main"}
 _rest = sorted(_files.difference(*_PANELS.values()))
@@ -51,22 +54,34 @@ def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
     raise KeyboardInterrupt
 
 
+def _usage(error: Any) -> str:
+    """Return what is wrong with the words of a command line, in a line."""
+    near = getattr(error, "possibilities", None)  # the nearest option first
+    text = f"{error.message}. Did you mean {near[0]}?" if near else error.format_message()
+    see = f" See `{error.ctx.command_path} --help`." if error.ctx else ""
+    return f"error: {text[0].lower()}{text[1:]}{'' if text[-1] in '.?' else '.'}{see}"
+
+
 def main() -> NoReturn:
-    """Run the command line; a `ClockwattError` is shown as one message."""
+    """Run the command line; what a user can mend is shown as one message."""
     signal.signal(signal.SIGTERM, _terminate)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not where it is ignored, as after nohup
         signal.signal(signal.SIGINT, _interrupt)
     try:
-        app(prog_name="clockwatt")
+        status = app(prog_name="clockwatt", standalone_mode=False)
     except Answered:
         os._exit(0)
     except ClockwattError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(1)
-    except KeyboardInterrupt:
+    except Exception as error:
+        if not hasattr(error, "format_message"):  # typer's class of wrong usage is private
+            raise
+        print(error if error.__class__.__name__ == "NoArgsIsHelpError" else _usage(error), file=sys.stderr)
+        sys.exit(2)
+    if status == _INTERRUPTED and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # by `_interrupt`
         print("error: interrupted. Finished work is kept; run the same command to continue.", file=sys.stderr)
-        sys.exit(130)
-    sys.exit(0)
+    sys.exit(status)
 
 
 if __name__ == "__main__":

@@ -120,7 +120,7 @@ def memory_words(memory: PassMemory, of: str = "Memory") -> str:
         if ends[0] <= free < ends[1]:
             verdict = f"probably {verdict}"
         if memory.fits and memory.reserved_bytes > free:
-            verdict = f"{verdict}, but only because PyTorch frees unused blocks"
+            verdict = f"{verdict} after PyTorch has freed unused blocks"
         text += f", of {binary(memory.gpu_bytes)}: {verdict}"
     parts = (f"{name.replace('_', ' ')} {binary(size)}" for name, size in memory.parts.items() if size)
     return f"{text}. At the peak: {', '.join(parts)}."
@@ -322,7 +322,7 @@ def _end(value: float) -> str:
 
 def standard_words(relative: Relative) -> str:
     """`h200 (NVIDIA H200, measured) at default.`, and whether what is compared differs in kind."""
-    kind = "VIRTUAL, a modelled GPU" if relative.virtual else f"{relative.gpu_name}, measured"
+    kind = "VIRTUAL, a modelled GPU" if relative.virtual else relative.gpu_name
     mixed = " Warning: a modelled GPU is compared with a measured one." if relative.mixed else ""
     warnings = "".join(f" Warning: {warning}" for warning in relative.warnings)
     return f"{relative.gpu} ({kind}) at {relative.point}.{mixed}{warnings}"

@@ -71,7 +71,7 @@ _OPTIONS: dict[str, tuple[Any, Any, str]] = {
         "assume_branch",
     ),
     "cache_length": (
-        Annotated[int | None, _option(min=1, help="Of hf: decoders: decode one step after N tokens.", panel=_NETWORK)],
+        Annotated[int | None, _option(min=1, help="Decode one step after N tokens (hf: decoders).", panel=_NETWORK)],
         None,
         "cache_length",
     ),
@@ -134,7 +134,7 @@ _OPTIONS: dict[str, tuple[Any, Any, str]] = {
     "optimizer": (
         Annotated[
             str | None,
-            _option(help="Of training: adamw, sgd-fused …; else as measured.", panel=_RUN),
+            _option(help="Of training: sgd (default), adamw, sgd-fused …", panel=_RUN),
         ],
         None,
         "optimizer",
@@ -227,7 +227,7 @@ _OPTIONS: dict[str, tuple[Any, Any, str]] = {
     "measure_missing": (
         Annotated[
             str | None,
-            _option(help="Measure uncertain operations first: 20, 30s or 5%.", metavar="LIMIT", panel=MEASURE),
+            _option(help="Measure 20 uncertain operations, for 30s, or to 5%.", metavar="LIMIT", panel=MEASURE),
         ],
         None,
         "measure_missing",
@@ -246,7 +246,7 @@ _OPTIONS: dict[str, tuple[Any, Any, str]] = {
         "run",
     ),
     "config_file": (
-        Annotated[Path, _option("--config", help="Campaign that says how is measured or run.", panel=MEASURE)],
+        Annotated[Path, _option("--config", help="Campaign with the settings to measure or run.", panel=MEASURE)],
         DEFAULT_CONFIG,
         "config_file",
     ),

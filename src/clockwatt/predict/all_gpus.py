@@ -82,8 +82,11 @@ class AllGpus:
         for label in self.gpus:
             if _is_product(name, self._model(label).description.gpu_name):
                 return label
-        known = f"there are predictors for {self._known()}{did_you_mean(name.casefold(), list(self.gpus))}"
-        raise RequestError(f"{{gpu}} {name}: no predictors for this GPU; {known}")
+        near = did_you_mean(name.casefold(), list(self.gpus))
+        raise RequestError(
+            f"{{gpu}} {name}: no predictors for this GPU; there are predictors for {', '.join(self.gpus)}{near}"
+            + " To add a GPU, see docs/how-to/add-a-gpu.md." * (near == ".")
+        )
 
     def model(self, name: str) -> GpuPredictor:
         """Return the predictor of a GPU; RequestError as `label`."""
@@ -300,7 +303,8 @@ class AllGpus:
                 overview(models, traced, points=request.points, execution=execution, host=host, standard=standard)
             )
         if not shown and fitted:
-            raise RequestError(f"{{pass_}} {request.pass_}: nothing was fitted for it.")
+            there = f"The predictors of {' and '.join(models)} have {' and '.join(sorted(fitted))} only"
+            raise RequestError(f"{{pass_}} {request.pass_}: cannot be predicted. {there}: give another pass or GPU.")
         if not shown:
             raise ClockwattError(
                 f"{self.predictors_dir}: no pass was fitted, so nothing can be shown; `clockwatt fit` says what was "
@@ -474,10 +478,6 @@ class AllGpus:
         """Refuse a GPU that no predictors were fitted for."""
         for name in names:
             self.label(name)
-
-    def _known(self) -> str:
-        """Return the GPUs that can be predicted, and the origin of their predictors."""
-        return ", ".join(f"{label} ({self._model(label).origin})" for label in self.gpus)
 
 
 def _is_product(name: str, gpu_name: str) -> bool:

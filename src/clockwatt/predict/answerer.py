@@ -428,7 +428,7 @@ def lacks_memory(answer: Answer) -> str | None:
     if memory is None or memory.fits is not False or memory.gpu_bytes is None:
         return None
     needed, there = memory.allocated_bytes / 2**30, memory.gpu_bytes / 2**30
-    return f"Does not fit: needs {needed:.1f} GiB, and {answer.gpu} has {there:.1f} GiB."
+    return f"Does not fit: the pass needs {needed:.1f} GiB; {answer.gpu} has {there:.1f} GiB."
 
 
 def check_fits(traced: TracedNetwork, gpu_names: list[str]) -> set[str]:

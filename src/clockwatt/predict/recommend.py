@@ -286,7 +286,7 @@ def _candidates(
     for model in models.values():
         if model.description.gpu_name not in fitting:
             left_out.append(
-                f"{under}Does not fit: {model.description.gpu} has less memory than weights and largest operation need."
+                f"{under}Does not fit: weights and the largest operation exceed the memory of {model.description.gpu}."
             )
             continue
         try:

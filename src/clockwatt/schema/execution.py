@@ -216,7 +216,7 @@ def _part(word: str, text: str) -> tuple[str, str]:
             return name, value
     named = repr(word) if word == text else f"{text}: {word!r}"
     raise ClockwattError(
-        f"{named} is not supported. Choose a precision ({_listed(PRECISIONS)}), and append +channels_last "
+        f"precision {named} is not supported. Choose a precision ({_listed(PRECISIONS)}), and append +channels_last "
         f"for that layout; networks run in {_listed(MODES)} mode, such as tf32+compile."
     )
 

@@ -82,7 +82,7 @@ def optimizer_name(text: str) -> str:
     if name in NAMES:
         return name
     why = NOT_SUPPORTED.get(name)
-    raise ClockwattError(f"{text}: {why or 'is no optimizer'}. Choose {', '.join(NAMES[:-1])} or {NAMES[-1]}.")
+    raise ClockwattError(f"optimizer {text}: {why or 'unknown'}. Choose {', '.join(NAMES[:-1])} or {NAMES[-1]}.")
 
 
 def kind_of(name: str) -> Optimizer:

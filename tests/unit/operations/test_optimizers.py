@@ -88,8 +88,8 @@ def test_states_as_a_catalogue_describes_them():
     ("training", "message"),
     [
         ({"optimizer": "lbfgs"}, "it calls the network again within its step"),
-        ({"optimizer": "madgrad"}, "madgrad: is no optimizer"),
-        ({"optimizer": "rmsprop-fused"}, "rmsprop-fused: is no optimizer"),
+        ({"optimizer": "madgrad"}, "optimizer madgrad: unknown"),
+        ({"optimizer": "rmsprop-fused"}, "optimizer rmsprop-fused: unknown"),
         ({"optimizer": "rprop", "weight_decay": 0.1}, "rprop has none"),
     ],
 )

@@ -46,7 +46,7 @@ def test_an_interval_is_in_the_unit_of_its_size():
         (
             (70, 68, 76, 90),
             True,
-            "90 GiB reserved, of 80 GiB: fits, but only because PyTorch frees unused blocks.",
+            "90 GiB reserved, of 80 GiB: fits after PyTorch has freed unused blocks.",
         ),
     ],
 )
@@ -57,7 +57,7 @@ def test_memory_fits_as_surely_as_its_interval(sizes, fits, verdict):
 def test_the_first_line_and_the_first_warning_report_what_does_not_fit():
     answer = clockwatt.load().predict("alexnet", (2**17, 3, 224, 224), gpu="h200", training=True)
     assert headline(answer).endswith("; does not fit")
-    assert answer.warnings[0].startswith("Does not fit: needs ")
+    assert answer.warnings[0].startswith("Does not fit: the pass needs ")
     assert " GiB, and h200 has " in answer.warnings[0]
     assert len(answer.warnings) > 1
 

@@ -222,7 +222,7 @@ def test_what_lies_outside_the_measurements_is_said(made, models):
     calls = pd.concat([network.calls, once], ignore_index=True)
     asked = dataclasses.replace(network, operations=operations, calls=calls)
     answer = predict_network(models["a30"], asked, "sm900")
-    assert answer.warnings[0].startswith("Outside the training data: conv2d; up to ")
+    assert answer.warnings[0].startswith("Outside the training data: conv2d. They are up to ")
     assert "conv2d lie outside" in answer.notes[0]
     seldom = dataclasses.replace(network, operations=operations)
     answer = predict_network(models["a30"], seldom, "sm900")
@@ -277,12 +277,14 @@ def test_a_gpu_without_enough_memory_is_never_recommended(made, models):
     assert {one.gpu for one in found.candidates} == {"a30"}
     assert found.best.memory.fits
     assert found.to_dict()["candidates"][-1]["memory"]["allocated_bytes"] == 20 * 2**30
-    assert found.left_out[0].startswith("Does not fit: needs 20.0 GiB, and v100 has 16.0 GiB.")
-    with pytest.raises(NotPredictableError, match=r"no GPU to choose from. Does not fit: needs 90.0 GiB") as error:
+    assert found.left_out[0].startswith("Does not fit: the pass needs 20.0 GiB; v100 has 16.0 GiB.")
+    with pytest.raises(
+        NotPredictableError, match=r"no GPU to choose from. Does not fit: the pass needs 90.0 GiB"
+    ) as error:
         recommend(models, needing(90))
     assert str(error.value).count("Choose a smaller batch") == 1
     small = needing(1)
     large = dataclasses.replace(small, network=dataclasses.replace(small.network, parameter_bytes=20 * 2**30))
     assert recommend(models, large).left_out == (
-        "Does not fit: v100 has less memory than weights and largest operation need.",
+        "Does not fit: weights and the largest operation exceed the memory of v100.",
     )

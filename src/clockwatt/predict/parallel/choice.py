@@ -187,7 +187,7 @@ def _lacks(answer: ParallelAnswer) -> str | None:
     if needed + of_one.context_bytes <= of_one.gpu_bytes:
         return None
     there = of_one.gpu_bytes / 2**30
-    return f"Does not fit: a rank needs {needed / 2**30:.1f} GiB, and {answer.single.gpu} has {there:.1f} GiB."
+    return f"Does not fit: a rank needs {needed / 2**30:.1f} GiB; {answer.single.gpu} has {there:.1f} GiB."
 
 
 def _cost(one: Placement, objective: str) -> float:
