@@ -70,13 +70,15 @@ def print_comparison(first: Answer, second: Answer) -> None:
 
     relative = second.relative_to
     assert relative is not None
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 2, 0, 0))
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     for heading in ("", "A (90 %)", "B (90 %)", "B / A (90 %)", ""):
         table.add_column(heading, no_wrap=True)
     both = {"A": first, "B": second}
     for name, (words, unit) in UNITS.items():
         cells = (with_ends(getattr(one, name), one.intervals.get(name), unit) for one in both.values())
-        table.add_row(words, *cells, ratio(relative, name), _verdict(relative.intervals.get(RATIOS[name])))
+        table.add_row(
+            words.removeprefix("mean "), *cells, ratio(relative, name), _verdict(relative.intervals.get(RATIOS[name]))
+        )
     memories = [one.memory for one in both.values() if one.memory is not None]
     if len(memories) == len(both):
         sizes = [one.allocated_bytes for one in memories]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +15,7 @@ from clockwatt.cli.request_options import FOLDERS, NETWORK, check_folder, reques
 
 if TYPE_CHECKING:
     import pandas as pd
+    from rich.table import Table
 
     from clockwatt.predict.request import Request
 
@@ -55,39 +57,53 @@ def layers(
 
 
 def print_layers(table: pd.DataFrame) -> None:
-    """Print a row for each module and their sum; leave out modules without device work, and an empty backward."""
-    from rich.box import SIMPLE_HEAD
+    """Print a row for each module and their sum; leave out modules without device work, and an empty backward.
+
+    A narrow terminal has no columns of phases, power and FLOP.
+    """
     from rich.console import Console
+
+    from clockwatt.cli.options import WIDEST
+
+    console = Console()
+    shown = _layers(table, [name for name in ("forward", "backward") if table[f"{name}_s"].any()], rates=True)
+    narrow = console.measure(shown, options=console.options.update(max_width=WIDEST)).maximum > console.width
+    console.print(_layers(table, [], rates=False) if narrow else shown)
+    if narrow:
+        print("Phases, power and FLOP of each module: --csv FILE, --json, or a wider terminal.")
+
+
+def _layers(table: pd.DataFrame, phases: Sequence[str], *, rates: bool) -> Table:
+    """Modules and their sum, with times of phases, and power and FLOP as `rates`."""
+    from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
     from clockwatt.cli.printing import binary, quantity, with_ends
 
-    shown = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 2, 0, 0))
-    phases = [phase for phase in ("forward", "backward") if table[f"{phase}_s"].any()]
-    for heading in ("module", "time (90 %)", *phases, "energy (90 %)", "power", "FLOP", "memory"):
-        shown.add_column(heading, no_wrap=True, justify="left" if heading == "module" else "right")
+    shown = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    shown.add_column("module", overflow="fold")
+    rate_units = {"power": ("power_w", "W"), "FLOP": ("flops", "FLOP")} if rates else {}
+    for heading in ("time (90 %)", *phases, "energy (90 %)", *rate_units, "memory"):
+        shown.add_column(heading, no_wrap=True, justify="right")
 
     def known(value: float) -> float | None:
         return None if value != value else value  # nan is not itself
 
-    for name, row in table.iterrows():
+    total = table.sum(min_count=1)
+    total["power_w"] = total["energy_j"] / total["time_s"]
+    for name, row in [*table.iterrows(), ("sum", total)]:
         if row["time_s"] > 0 or row["memory_bytes"] > 0:
-            ends = {one: (row[f"{one}_low"], row[f"{one}_high"]) for one in ("time_s", "energy_j")}
+            ends = dict.fromkeys(("time_s", "energy_j"))
+            if row is total:
+                shown.add_section()
+            else:
+                ends = {one: (row[f"{one}_low"], row[f"{one}_high"]) for one in ends}
             memory = known(row["memory_bytes"])
             shown.add_row(
                 str(name) or "(network itself)", with_ends(row["time_s"], ends["time_s"], "s"),
                 *(quantity(row[f"{phase}_s"], "s") for phase in phases),
                 with_ends(known(row["energy_j"]), ends["energy_j"], "J"),
-                quantity(known(row["power_w"]), "W"), quantity(row["flops"], "FLOP"),
+                *(quantity(known(row[column]), unit) for column, unit in rate_units.values()),
                 "–" if memory is None else binary(memory),
             )  # fmt: skip
-    total = table.sum(min_count=1)
-    power = None if total["energy_j"] != total["energy_j"] else total["energy_j"] / total["time_s"]
-    memory = known(total["memory_bytes"])
-    shown.add_section()
-    shown.add_row(
-        "sum", quantity(total["time_s"], "s"), *(quantity(total[f"{phase}_s"], "s") for phase in phases),
-        quantity(known(total["energy_j"]), "J"), quantity(power, "W"), quantity(total["flops"], "FLOP"),
-        "–" if memory is None else binary(memory),
-    )  # fmt: skip
-    Console(width=140).print(shown)
+    return shown

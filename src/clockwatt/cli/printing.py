@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -22,14 +21,12 @@ if TYPE_CHECKING:
     from clockwatt.predict.parallel.choice import ParallelRecommendation
     from clockwatt.predict.recommend import Recommendation
 
-_ONE_LINE = 120
-"""Columns that rows of `_choices_of_settings` need for one line."""
 _TWO_DECIMALS = 0.1
 _THREE_DIGITS = 100
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
 
 
-_RATIOS = {"time": "time_s", "energy": "energy_j", "mean power": "power_w"}
+_RATIOS = {"time": "time_s", "energy": "energy_j"}
 
 
 def passed(answer: Answer) -> str:
@@ -144,10 +141,11 @@ def print_recommendation(
     virtual = " (VIRTUAL: modelled GPUs)" if best.virtual else ""
     several = len(answer.execution) > 1
     console = Console()
-    table = _choices_of_settings(answer, rows, console.width) if several else _choices(answer, rows)
-    if best.relative_to is not None and not several:  # numbers are not cut where a terminal is narrow
-        wide = console.options.update(max_width=WIDEST)
-        console.width = max(console.width, console.measure(table, options=wide).maximum)
+    wide = console.options.update(max_width=WIDEST)
+    table = _choices(answer, rows, two_lines=False)
+    if console.measure(table, options=wide).maximum > console.width:
+        table = _choices(answer, rows, two_lines=True)
+    console.width = max(console.width, console.measure(table, options=wide).maximum)  # numbers are not cut
     # no title of the table, which a narrow terminal breaks within words
     console.print(
         f"{passed(best)}{'' if several else f', {precision(best)}'}: least {answer.objective}{virtual}",
@@ -220,43 +218,36 @@ def print_recommendation(
         )
 
 
-def _choices(answer: Recommendation, rows: int) -> Table:
-    """GPUs and operating points, best first."""
-    from rich.table import Table
-
-    table = Table()
-    ratios = () if answer.best.relative_to is None else tuple(f"{words} ×" for words in _RATIOS)
-    for heading in ("GPU", "point", "time (90 %)", "energy (90 %)", "mean power", "source", *ratios):
-        table.add_column(heading, justify="right" if heading not in ("GPU", "point", "source") else "left")
-    for candidate, style in _styled(answer, rows):
-        point = candidate.point if candidate.measured_point else f"{candidate.point} (not measured)"
-        table.add_row(
-            candidate.gpu, point, *_costs(candidate), quantity(candidate.expected.power_w, "W"), candidate.source,
-            *_ratios(candidate), style=style,
-        )  # fmt: skip
-    return table
-
-
-def _choices_of_settings(answer: Recommendation, rows: int, width: int) -> Table:
-    """Execution settings, GPUs and operating points, best first; in two lines each where one is not wide enough."""
+def _choices(answer: Recommendation, rows: int, *, two_lines: bool) -> Table:
+    """Candidates, best first; `two_lines` puts points, modes and intervals below what they belong to."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
-    for heading in ("GPU", "precision", "time (90 %)", "energy (90 %)", "time ×", "energy ×", "source"):
-        least = len("+channels_last") if heading == "precision" else None
-        table.add_column(
-            heading, justify="left" if heading in ("GPU", "precision", "source") else "right", min_width=least
-        )
+    several = len(answer.execution) > 1
+    ratios = ("time", "energy") if several or answer.best.relative_to is not None else ()
+    left = ("GPU", *(["precision"] if several else []), "source")
+    for heading in (
+        *left[:-1],
+        "time (90 %)",
+        "energy (90 %)",
+        *([f"{name} ×" for name in ratios] or ["power"]),
+        "source",
+    ):
+        table.add_column(heading, no_wrap=True, justify="left" if heading in left else "right")
+    between = "\n" if two_lines else " "
     for candidate, style in _styled(answer, rows):
         known = candidate.relative_to
-        ratios = [None, None] if known is None else [known.time_ratio, known.energy_ratio]
-        cells = [f"{candidate.gpu} {candidate.point}", candidate.execution.replace("+", " +"), *_costs(candidate)]
-        if width < _ONE_LINE:
-            cells = [re.sub(" (?=[^ ]*$)", "\n", cells[0]), *(re.sub(r" (?=[(+])", "\n", one) for one in cells[1:])]
+        numbers = [*_costs(candidate), *("–" if known is None else ratio(known, _RATIOS[name]) for name in ratios)]
+        if several:  # has no columns for the intervals of ratios
+            numbers[2:] = (number.partition(" ")[0] for number in numbers[2:])
+        elif not ratios:
+            numbers.append(quantity(candidate.expected.power_w, "W"))
+        point = candidate.point if candidate.measured_point else f"{candidate.point} (not measured)"
         table.add_row(
-            *cells,
-            *("–" if one is None else _factor(one) for one in ratios), candidate.source, style=style,
+            f"{candidate.gpu}{between}{point}",
+            *([candidate.execution.replace("+", f"{between}+")] if several else []),
+            *(number.replace(" (", f"{between}(") for number in numbers), candidate.source, style=style,
         )  # fmt: skip
     return table
 
@@ -326,10 +317,6 @@ def standard_words(relative: Relative) -> str:
     mixed = " Warning: a modelled GPU is compared with a measured one." if relative.mixed else ""
     warnings = "".join(f" Warning: {warning}" for warning in relative.warnings)
     return f"{relative.gpu} ({kind}) at {relative.point}.{mixed}{warnings}"
-
-
-def _ratios(candidate: Answer) -> list[str]:
-    return [] if candidate.relative_to is None else [ratio(candidate.relative_to, name) for name in _RATIOS.values()]
 
 
 def quantity(value: float | None, unit: str) -> str:

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 _BARS = "▁▂▃▄▅▆▇█"
 _MOST_LINES = 24
+_POINT = 12
+"""Columns of an operating point, such as `1440 MHz *`; longer ones take several lines."""
 _FEWEST_POINTS = 2
 """From which there is something to draw against the clock."""
 _OF_A_NETWORK = {
@@ -121,26 +123,22 @@ def _table(gpu: OnGpu, *, verbose: bool) -> Table:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    table = Table(
-        box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0),
-    )  # fmt: skip
-    for heading in ("point", "", *(f"{name} (90 %)" for name, _ in UNITS.values())):
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("point", max_width=_POINT)
+    for heading in ("", *(name for name, _ in UNITS.values())):
         table.add_column(heading, no_wrap=True)
-    if any(answer.relative_to for answer in gpu.points):
-        for name, _ in UNITS.values():
-            table.add_column(f"{name} ×", no_wrap=True)
     for answer in gpu.points:
         words = config.OperatingPoint.parse(answer.point).in_words + ("" if answer.measured_point else " *")
         sources = list(columns(answer, verbose=verbose).items())
         for number, (source, estimate) in enumerate(sources):
-            cells = [
+            cells = (
                 with_ends(getattr(estimate, name), estimate.intervals.get(name), unit)
                 for name, (_, unit) in UNITS.items()
-            ]
+            )
+            table.add_row("" if number else words, source, *cells)
             if answer.relative_to is not None and number == 0:
-                cells += [ratio(answer.relative_to, name) for name in UNITS]
-            last = number == len(sources) - 1
-            table.add_row("" if number else words, source, *cells, end_section=last)
+                table.add_row("", "  ×", *(ratio(answer.relative_to, name) for name in UNITS))
+        table.add_section()
     return table
 
 

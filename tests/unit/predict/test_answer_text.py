@@ -58,7 +58,7 @@ def test_the_first_line_and_the_first_warning_report_what_does_not_fit():
     answer = clockwatt.load().predict("alexnet", (2**17, 3, 224, 224), gpu="h200", training=True)
     assert headline(answer).endswith("; does not fit")
     assert answer.warnings[0].startswith("Does not fit: the pass needs ")
-    assert " GiB, and h200 has " in answer.warnings[0]
+    assert " GiB; h200 has " in answer.warnings[0]
     assert len(answer.warnings) > 1
 
 

@@ -6,6 +6,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 import clockwatt
+from clockwatt.cli.layers import print_layers
 from clockwatt.errors import ClockwattError
 from clockwatt.predict.request import Request
 
@@ -99,3 +100,13 @@ def test_a_list_of_operations_has_no_layers(predictors, tmp_path):
     (tmp_path / "listed.jsonl").write_text("")
     with pytest.raises(ClockwattError):
         predictors.ask_layers(Request.of(operations=tmp_path / "listed.jsonl", gpus=("h200",)))
+
+
+@pytest.mark.parametrize(("columns", "whole"), [(80, False), (160, True)])
+def test_the_table_keeps_to_the_width_of_the_terminal(predictors, capsys, monkeypatch, columns, whole):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    print_layers(ask(predictors, pass_="training")[1])
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= columns
+    assert ("backward" in lines[0], "Phases" in lines[-1]) == (whole, not whole)
+    assert any(line.startswith("sum ") for line in lines)
