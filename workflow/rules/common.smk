@@ -175,6 +175,20 @@ SURVEY_RESOURCES = {name: survey_resource(name) for name in {*GPU_RESOURCES, "sl
 SURVEY_RESOURCES["real_gpu"] = GPU_RESOURCES["real_gpu"]
 
 
+def parallel_resource(name):
+    """One of the resources that a job of the study of several GPUs asks Slurm for: all its GPUs of one node."""
+
+    @told_once
+    def asked(wildcards, attempt):
+        return campaigns.slurm_resources(campaigns.several(campaign.gpus[wildcards.gpu]), attempt)[name]
+
+    return asked
+
+
+PARALLEL_RESOURCES = {name: parallel_resource(name) for name in set(GPU_RESOURCES) - {"real_gpu"}}
+PARALLEL_RESOURCES["real_gpu"] = GPU_RESOURCES["real_gpu"]
+
+
 # profiles/default lets one job at a time use a real GPU: on this machine, not on the nodes of a cluster.
 resource_scopes:
     real_gpu="local",

@@ -22,7 +22,15 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "page": (*_PREDICTIONS, "figures", "page"),
     "study_power": (*_STUDY, "studies/options.py", "studies/power", "measure", "operations"),
     "study_workloads": (*_STUDY, "studies/workloads", "studies/relations"),
-    "study_parallel": (*_STUDY, "studies/parallel", "measure", *_PREDICTIONS),
+    "study_parallel": (
+        *_PREDICTIONS,
+        "studies/__init__.py",
+        "studies/parallel",
+        "figures",
+        "measure",
+        "telemetry",
+        "signals",
+    ),
     "study_survey": (
         "studies/__init__.py",
         "studies/survey",

@@ -55,8 +55,8 @@ def plan_studies(campaign: CampaignConfig) -> list[StudyPlan]:
 
 
 def programs(campaign: CampaignConfig, study: str, label: str) -> Iterator[Program]:
-    """Return programs of a study, `power`, `workloads` or `survey`, on a GPU."""
-    told = {"power": _of_power, "workloads": _of_workloads, "survey": _of_survey}[study]
+    """Return programs of a study, `power`, `workloads`, `survey` or `parallel`, on a GPU."""
+    told = {"power": _of_power, "workloads": _of_workloads, "survey": _of_survey, "parallel": _of_parallel}[study]
     return told(campaign, label, Path(campaign.results_dir) / layout.STUDIES / study / label)
 
 
@@ -100,6 +100,17 @@ def _of_survey(campaign: CampaignConfig, label: str, folder: Path) -> Iterator[P
         runs = len(list(conditions(study.conditions, cards, "shared")))
         takes_s = (JOB_START_S + START_S + runs * (SWITCH_S + study.seconds)) * cards
         yield Program(where.stem, where, where.exists(), takes_s)
+
+
+def _of_parallel(campaign: CampaignConfig, label: str, folder: Path) -> Iterator[Program]:
+    from clockwatt.studies.parallel.cases import CASE_S, case_file, cases_of
+
+    study = campaign.studies.study_parallel()
+    for count in study.counts:
+        for case in cases_of(campaign, label, count):
+            where = case_file(folder, case)
+            takes_s = (CASE_S + study.seconds) * campaign.gpus[label].count  # a job holds all GPUs to its end
+            yield Program(case.name, where, where.exists(), takes_s)
 
 
 def _plan(study: str, label: str, jobs: int, told: Sequence[Program]) -> StudyPlan:

@@ -15,6 +15,8 @@ from pathlib import Path
 from clockwatt.config import CampaignConfig, GpuConfig
 from clockwatt.figures.names import figures
 from clockwatt.schema import layout
+from clockwatt.studies.parallel.names import STEPS as PARALLEL_STEPS
+from clockwatt.studies.parallel.names import TABLE as PARALLEL_TABLE
 from clockwatt.studies.power.names import MAIN as POWER_MAIN
 from clockwatt.workflow.failures import Disk, reported
 
@@ -86,6 +88,9 @@ def study_jobs(campaign: CampaignConfig) -> Iterator[Job]:
             file = layout.conditions_file(*shared)
             yield _study_job("survey", gpu, str(file), f"conditions-{file.stem}.log")
         yield _study_job("survey", gpu, "variance.csv", "survey.log")
+    for gpu in studies.parallel.labels(campaign.gpus) if studies.parallel else ():
+        yield _study_job("parallel", gpu, PARALLEL_STEPS, "run.log")
+        yield _study_job("parallel", gpu, PARALLEL_TABLE, "figures.log")
 
 
 def _study_job(study: str, gpu: str, output: str, log: str) -> Job:

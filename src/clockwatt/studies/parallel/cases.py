@@ -15,6 +15,8 @@ from clockwatt.schema.records import MEASUREMENT_VERSION
 from clockwatt.studies.parallel.names import PIPELINE, SINGLE
 
 Result = dict[str, Any]
+CASE_S = 10.0
+"""About how long a case takes beside the time in which its steps are timed."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,11 @@ class Timing:
 def result_file(folder: Path, case: Case, rank: int) -> Path:
     """Return the file that a rank writes of a case."""
     return folder / f"{case.name}-{rank}.json"
+
+
+def case_file(folder: Path, case: Case) -> Path:
+    """Return the file in the study's folder with what all ranks measured of a case."""
+    return folder / "cases" / f"{case.name}.json"
 
 
 def cases_of(campaign: CampaignConfig, label: str, count: int) -> list[Case]:

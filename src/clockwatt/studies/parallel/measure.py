@@ -26,7 +26,7 @@ from clockwatt.gpu.registry import open_installed, visible_gpus
 from clockwatt.io.files import write_text
 from clockwatt.io.progress import say
 from clockwatt.measure.links.ranks import RankError, run_ranks
-from clockwatt.studies.parallel.cases import Case, Result, Timing, cases_of, result_file
+from clockwatt.studies.parallel.cases import Case, Result, Timing, case_file, cases_of, result_file
 from clockwatt.studies.parallel.names import PIPELINE
 from clockwatt.studies.parallel.tables import write_tables
 from clockwatt.studies.parallel.work import measure
@@ -36,7 +36,6 @@ from clockwatt.telemetry.recording.loggers import Loggers
 from clockwatt.telemetry.recording.summary import telemetry_of
 from clockwatt.telemetry.recording.virtual import RealTimeGpu
 
-CASES = "cases"
 _LIMIT_S, _VIRTUAL_LIMIT_S = 45.0, 300.0
 """Time without a finished case, beside the times that the study asks for, after which ranks count as hung."""
 _LAST_READINGS_S = 0.5
@@ -72,7 +71,7 @@ def measure_study(campaign: CampaignConfig, label: str, folder: Path) -> None:
     with _opened(campaign, label, max(study.counts)) as gpus:
         for count in study.counts:
             cases = cases_of(campaign, label, count)
-            files = {case.name: folder / CASES / f"{case.name}.json" for case in cases}
+            files = {case.name: case_file(folder, case) for case in cases}
             left = [case for case in cases if not files[case.name].exists()]
             while left:
                 say(f"{count} GPU{'s' * (count > 1)}: {', '.join(case.name for case in left)}")

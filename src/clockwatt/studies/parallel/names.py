@@ -9,5 +9,5 @@ SINGLE = "single"
 DDP, FSDP, PIPELINE = STRATEGIES
 
 STEPS, RANKS, SPANS = "steps.parquet", "ranks.parquet", "spans.parquet"
-TABLES = ("table.csv",)
+TABLE = "table.csv"
 FIGURES = ("speedup", "energy", "timeline")
