@@ -78,6 +78,12 @@ def cases_of(campaign: CampaignConfig, label: str, count: int) -> list[Case]:
             sized = with_batch(network, batch).model_copy(update={"precision": [execution]})
             case = Case("", sized, strategy, study.microbatches, campaign.training)
             content = f"{case}{study.settings}{gpu.device}{MEASUREMENT_VERSION}"
-            words = (network.name, execution, strategy, count, hashlib.sha256(content.encode()).hexdigest()[:8])
+            words = (
+                network.name.rpartition(":")[2],
+                execution,
+                strategy,
+                count,
+                hashlib.sha256(content.encode()).hexdigest()[:8],
+            )
             found.append(replace(case, name=re.sub(r"[^\w.-]+", "_", "-".join(map(str, words)))))
     return found

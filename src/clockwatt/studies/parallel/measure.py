@@ -87,7 +87,8 @@ def measure_study(campaign: CampaignConfig, label: str, folder: Path) -> None:
         write_tables(wanted, label, folder)
     if failed:
         raise ClockwattError(
-            f"studies.parallel: {'; '.join(failed)}. The other cases are measured: run it again to try these alone."
+            f"studies.parallel: {len(failed)} of {len(wanted) + len(failed)} cases failed: {failed[0]}. The log "
+            "has all messages. What was measured is kept: run it again to try what failed."
         )
 
 
