@@ -71,8 +71,10 @@ def recommend(
         raise RequestError(f"{{pareto}} {pareto}: it is a picture in PNG: give a file ending in .png.")
     check_folder("pareto", pareto)
     program = Run(tuple(command or ()), output, passes, slurm)
+    if request.counts and (pareto is not None or slurm or request.run):
+        raise RequestError("{pareto}, {run} and {slurm} are for one GPU: leave them out, or {counts}.")
     if request.run:
-        program.check()
+        program.check(request.config_file)
     elif command:
         raise RequestError(f"{shlex.join(command)}: nothing runs without {{run}}. Write {{run}} before --.")
     elif slurm:
@@ -82,8 +84,6 @@ def recommend(
         from clockwatt.cli.parallel_text import print_parallel_recommendation
         from clockwatt.predict.parallel.choice import recommend_parallel
 
-        if pareto is not None or slurm or request.run:
-            raise RequestError("{pareto}, {run} and {slurm} are for one GPU: leave them out, or {counts}.")
         tracer = predictors.tracer.trained(request.training)
         choice = recommend_parallel(predictors, request, predictors.network(request), tracer.trace)
         printing.print_json(choice) if as_json else print_parallel_recommendation(choice)

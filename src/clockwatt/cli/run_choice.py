@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -41,13 +43,17 @@ class Run:
     passes: int | None = None
     slurm: bool = False
 
-    def check(self) -> None:
+    def check(self, config_file: Path) -> None:
         """Refuse a run that would fail after the choice was made.
 
         Raises
         ------
         RequestError
-            If there is no program, the folder has content, or there is no Slurm.
+            If there is no program, the folder has content, or this is a job.
+        ConfigError
+            If the campaign cannot be read.
+        ClockwattError
+            If no program has this name here, or Slurm is not installed.
         """
         if not self.command:
             raise RequestError("{run} needs a program: write it after --, as in --run -- python train.py.")
@@ -55,6 +61,15 @@ class Run:
             raise RequestError(f"{{output}} {self.folder}: exists already. Choose another folder for the record.")
         if self.slurm and "SLURM_JOB_ID" in os.environ:
             raise RequestError("{slurm}: this is a Slurm job already. Leave {slurm} out to run on its own GPU.")
+        if self.slurm and shutil.which("srun") is None:
+            raise ClockwattError(
+                "--slurm: Slurm is not installed here (no `srun` in PATH). Ask on a machine that submits jobs."
+            )
+        if not self.slurm:  # on the node there may be others
+            from clockwatt.telemetry.recording.program import check_program
+
+            check_program(list(self.command))
+        config.load(config_file)
 
 
 def run_choice(best: Answer, run: Run, config_file: Path, *, quiet: bool) -> tuple[dict[str, Any], int]:
@@ -76,7 +91,7 @@ def run_choice(best: Answer, run: Run, config_file: Path, *, quiet: bool) -> tup
     ConfigError
         If the campaign lacks the GPU.
     ClockwattError
-        If this machine lacks it, Slurm is not installed, or the program could not be recorded.
+        If this machine lacks it, or the program could not be recorded.
     """
     gpu = config.load(config_file).gpu(best.gpu)
     command = [
@@ -88,14 +103,19 @@ def run_choice(best: Answer, run: Run, config_file: Path, *, quiet: bool) -> tup
         from clockwatt.workflow.one_job import srun_command
 
         command = srun_command(gpu, command)
+    status = _status(subprocess.Popen(command, stdout=sys.stderr if quiet else None))
+    return _beside(best, run, _summary(run.folder, status)), status
+
+
+def _status(process: subprocess.Popen[bytes]) -> int:
+    """Return the exit status of what records, which is never killed: it gives the clock back."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches it and the program, too
     try:
-        done = subprocess.run(command, check=False, stdout=sys.stderr if quiet else None)
-    except FileNotFoundError:
-        raise ClockwattError(
-            "--slurm: Slurm is not installed here (no `srun` in PATH). Ask on a machine that submits jobs."
-        ) from None
-    summary = _summary(run.folder, done.returncode)
-    return _beside(best, run, summary), done.returncode
+        return process.wait()
+    finally:
+        process.terminate()
+        process.wait()
+        signal.signal(signal.SIGINT, before)
 
 
 def _here(gpu: GpuConfig, label: str) -> str:
@@ -157,10 +177,13 @@ def lines_of(told: dict[str, Any]) -> Sequence[str]:
     from clockwatt.cli.printing import quantity
 
     of = "a pass" if told["passes"] is None else f"{told['passes']} passes"
-    lines = [f"Ran on {told['gpu']} at {told['point']}{' (VIRTUAL)' * told['virtual']}; record in {told['record']}:"]
+    where = f"{told['gpu']} at {told['point']}{' (VIRTUAL)' * told['virtual']}; record in {told['record']}"
+    failed = f"; it ended with status {told['status']}, so times do not compare" if told["status"] else ""
+    lines = [f"Ran on {where}{failed}:"]
     for name, words, unit in (("time_s", "time", "s"), ("energy_j", "energy", "J"), ("power_w", "mean power", "W")):
         predicted, took = told["predicted"][name], told["took"][name]
-        comparable = took is not None and predicted and (told["passes"] is not None or name == "power_w")
+        known = took is not None and predicted and not told["status"]
+        comparable = known and (told["passes"] is not None or name == "power_w")
         off = f", {took / predicted - 1:+.0%} from the prediction" if comparable else ""
         lines.append(f"  {words}: {quantity(took, unit)}; predicted for {of}: {quantity(predicted, unit)}{off}")
     return lines

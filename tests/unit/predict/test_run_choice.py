@@ -1,7 +1,11 @@
 """`clockwatt recommend --run`: the program runs at the choice, recorded, and stands beside what was predicted."""
 
 import json
+import os
+import signal
+import subprocess
 import sys
+import time
 
 import pytest
 import yaml
@@ -80,13 +84,59 @@ def test_a_job_records_at_the_choice_with_the_resources_of_the_campaign(options,
     ("changed", "command", "said"),
     [
         ([], [], "--run needs a program"),
+        ([], ["nosuchprogram"], "nosuchprogram: no such program"),
+        (["--gpus-per-node", "2", "--pass", "training", "--links", "h100-nvlink"], ["true"], "are for one GPU"),
         (["--slurm"], ["true"], "this is a Slurm job already"),
     ],
 )
 def test_a_run_that_cannot_be_is_refused_before_the_choice(options, monkeypatch, changed, command, said):
     monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setattr("clockwatt.cli.recommend.loaded", None)
     with pytest.raises(ClockwattError, match=said):
         run([*options, *changed], *command)
+
+
+def test_a_campaign_that_is_missing_is_named_before_the_choice(options, tmp_path, monkeypatch):
+    monkeypatch.setattr("clockwatt.cli.recommend.loaded", None)
+    (tmp_path / "config.yaml").unlink()
+    with pytest.raises(ClockwattError, match=r"config\.yaml: no such file"):
+        run(options, "true")
+
+
+def test_a_program_that_fails_is_not_compared(options, capfd):
+    assert run([*options, "--passes", "1"], "false") == 1
+    said = capfd.readouterr().out
+    assert "it ended with status 1, so times do not compare:" in said
+    assert "from the prediction" not in said
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_ends_its_record(options, tmp_path, number):
+    """A record that is killed would leave the clock locked."""
+    marker = tmp_path / "begun"
+    words = [*options, "--", "sh", "-c", f"touch {marker}; exec sleep 60"]
+    code = "import sys; from clockwatt.cli.main import main; sys.argv[0] = 'clockwatt'; main()"
+    command = [sys.executable, "-c", code, "recommend", *words]
+    environ = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    process = subprocess.Popen(command, env=environ, start_new_session=True, stdout=subprocess.DEVNULL)
+    while not marker.exists():
+        assert process.poll() is None
+        time.sleep(0.05)
+    if number == signal.SIGINT:  # as of a terminal: to all
+        os.killpg(process.pid, number)
+    else:
+        process.send_signal(number)
+    assert process.wait(60) == 128 + number
+    record = json.loads((tmp_path / "record" / "record.json").read_text())
+    assert record["complete"]
+    assert record["runs"][0]["status"] == 128 + number
+
+
+def test_slurm_that_is_not_installed_is_named(options, monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    with pytest.raises(ClockwattError, match="Slurm is not installed"):
+        run([*options, "--slurm"], "true")
 
 
 def test_a_record_is_not_overwritten(options, tmp_path):
