@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import result_file
@@ -190,10 +191,15 @@ def _log(sources: Path, script: Script) -> Path:
     return sources / "logs" / f"{name}.log"
 
 
-def preflight(python: Path, sources: Path, script: Script) -> None:
-    """Run one script, and write what it says and the answer into its log."""
+def called(script: Script) -> str:
+    """Return the name of a script with its arguments, which tells it apart."""
+    return f"{script.name} {script.arguments}".strip().replace("{}/", "")
+
+
+def preflight(python: Path, sources: Path, script: Script, gpu: str = _GPU) -> str:
+    """Run one script, and return what it says and the answer."""
     arguments = script.arguments.replace("{}", str(sources)).split()
-    command = [str(python), "-m", "clockwatt", "preflight", "--gpu", _GPU, "--json", "--", str(python), script.file]
+    command = [str(python), "-m", "clockwatt", "preflight", "--gpu", gpu, "--json", "--", str(python), script.file]
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
     started = time.monotonic()
     try:
@@ -204,21 +210,25 @@ def preflight(python: Path, sources: Path, script: Script) -> None:
         text = f"{ended.stderr}\n{ended.stdout}"
     except subprocess.TimeoutExpired:
         text = f"error: did not end within {_LIMIT_S} s\n"
-    log = _log(sources, script)
-    log.parent.mkdir(exist_ok=True)
-    log.write_text(text, encoding="utf-8")
-    print(f"{log.stem}: {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
+    print(f"{called(script)}: {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
+    return text
+
+
+def answer_in(text: str) -> dict[str, Any] | None:
+    """Return the answer in what a script and preflight have said; None if it was refused."""
+    _, start, output = text.rpartition("\n{\n")
+    try:
+        answer: dict[str, Any] | None = json.loads(f"{start}{output}") if start else None
+    except json.JSONDecodeError:
+        return None
+    return answer
 
 
 def row_of(sources: Path, script: Script) -> list[object]:
     """Return the row of a script from its log."""
     text = _log(sources, script).read_text(encoding="utf-8")
-    _, start, output = text.rpartition("\n{\n")
     shown = re.sub(r"\{\}/", "", script.arguments)
-    try:
-        answer = json.loads(f"{start}{output}") if start else None
-    except json.JSONDecodeError:
-        answer = None
+    answer = answer_in(text)
     if answer is None:
         faults = [line for line in text.splitlines() if re.match(r"[A-Za-z.]*(Error|Exception): ", line)]
         errors = [line for line in text.splitlines() if line.startswith("error: ")]
@@ -245,7 +255,9 @@ def main() -> None:
         make_data(sources)
     for script in () if options.read else SCRIPTS:
         if not options.only or any(word in f"{script.name} {script.arguments}" for word in options.only):
-            preflight(options.python, sources, script)
+            log = _log(sources, script)
+            log.parent.mkdir(exist_ok=True)
+            log.write_text(preflight(options.python, sources, script), encoding="utf-8")
     rows = [row_of(sources, script) for script in SCRIPTS]
     commits = {one.parent.name: one.read_text(encoding="utf-8").strip()[:12] for one in sources.glob("*/COMMIT")}
     predicted = sum(row[2] == "predicted" for row in rows)
