@@ -1,5 +1,8 @@
 """Networks small enough to be traced in a test, of different shares of modules and calls."""
 
+import os
+import signal
+
 from torch import nn
 
 
@@ -30,6 +33,21 @@ class Functional(nn.Module):
         for _ in range(20):
             x = x.relu() + x
         return x
+
+
+class Dying(nn.Module):
+    """Ends the process of the second of several ranks as the out-of-memory killer does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(16, 16)
+
+    def forward(self, x):
+        from torch import distributed
+
+        if distributed.get_rank() == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return self.first(x)
 
 
 def dense() -> nn.Module:

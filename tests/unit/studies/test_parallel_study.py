@@ -1,6 +1,7 @@
 """The study of several GPUs: stages of networks, figures of merit of kernels, cases, and messages about its keys."""
 
 import json
+import multiprocessing
 
 import pandas as pd
 import pytest
@@ -13,6 +14,7 @@ from clockwatt.operations.networks import build_network
 from clockwatt.studies.parallel import kernels, tables
 from clockwatt.studies.parallel.cases import cases_of
 from clockwatt.studies.parallel.kernels import Span
+from clockwatt.studies.parallel.measure import measure_study
 from clockwatt.studies.parallel.stages import Stage, balanced_begins
 
 CPU = torch.device("cpu")
@@ -80,7 +82,7 @@ def test_shares_of_kernels_are_those_of_the_tensorboard_plugin():
 
 def test_a_profile_has_operations_of_the_processor():
     network = built()
-    spans = kernels.profile(network.call, 2, CPU)
+    spans, _ = kernels.profile(network.call, 2, CPU)
     assert {"aten::linear", "aten::relu"} <= {span.name for span in spans}
     found = kernels.summary(spans, 2)
     assert 0 < found["utilisation"] <= 1
@@ -145,3 +147,15 @@ def test_an_epoch_is_stated_beside_what_is_published(tmp_path):
     assert table.loc["ddp", "communication_shares"] == "20.0, 22.0"
     assert (table.loc["ddp", "published_speedup"], table.loc["ddp", "published_shares"]) == (1.89, "19.8, 21.5")
     assert pd.isna(table.loc["single", "published_speedup"])
+
+
+def test_a_rank_that_dies_ends_its_case_and_no_other(ready, tmp_path, capsys):
+    dying = {"name": "support.small_networks:Dying", "input": [4, 16]}
+    study = {"networks": [dying, NETWORK], "counts": 2, "strategies": "ddp", "seconds": 0.1, "profile_steps": 1}
+    message = r"1 of 2 cases failed: Dying-tf32-ddp-2-\w+ \(rank 1 of 2 died \(signal 9\); the others were ended"
+    with pytest.raises(ClockwattError, match=message):
+        measure_study(campaign(gpus=["a30"], idle_s=0.3, **study), "a30", tmp_path)
+    assert multiprocessing.active_children() == []
+    (row,) = tables.read(tmp_path, tables.STEPS).to_dict("records")
+    assert (row["network"], row["gpus"], row["items"]) == (NETWORK["name"], 2, 8)
+    assert row["energy_j"] > 0

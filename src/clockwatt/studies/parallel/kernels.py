@@ -19,7 +19,7 @@ _LONGEST_NAME = 80
 
 
 class Span(NamedTuple):
-    """A kernel, a copy or a communication, with its times in µs and its launch as the profiler reports it."""
+    """A kernel, a copy or a communication, with its times in µs since the first and its launch by the profiler."""
 
     name: str
     communication: bool
@@ -29,8 +29,8 @@ class Span(NamedTuple):
     occupancy: float | None
 
 
-def profile(step: Callable[[], object], steps: int, device: torch.device) -> list[Span]:
-    """Run steps under the profiler and return what ran on the device, in the order of its start."""
+def profile(step: Callable[[], object], steps: int, device: torch.device) -> tuple[list[Span], float]:
+    """Run steps under the profiler and return what ran on the device, and when the first began, in µs of the epoch."""
     on_gpu = device.type == "cuda"
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # it says when it starts and stops
     with torch.profiler.profile(activities=[ProfilerActivity.CUDA if on_gpu else ProfilerActivity.CPU]) as profiler:
@@ -42,15 +42,17 @@ def profile(step: Callable[[], object], steps: int, device: torch.device) -> lis
         path = Path(folder) / "trace.json"
         profiler.export_chrome_trace(str(path))
         trace = json.loads(path.read_bytes())
-    return sorted(_spans(trace, on_gpu=on_gpu), key=lambda span: span.start_us)
-
-
-def _spans(trace: dict[str, Any], *, on_gpu: bool) -> list[Span]:
-    base_us = trace.get("baseTimeNanoseconds", 0) / 1000
-    found, until_us = [], 0.0
     events = [event for event in trace["traceEvents"] if event.get("ph") == "X" and event["dur"] > 0]
+    # since the first: microseconds of the epoch leave no digits for a kernel's
+    origin_us = min((event["ts"] for event in events), default=0.0)
+    return _spans(events, origin_us, on_gpu=on_gpu), trace.get("baseTimeNanoseconds", 0) / 1000 + origin_us
+
+
+def _spans(events: list[dict[str, Any]], origin_us: float, *, on_gpu: bool) -> list[Span]:
+    found, until_us = [], 0.0
     for event in sorted(events, key=lambda event: (event["ts"], -event["dur"])):
-        name, start_us, end_us = event["name"], base_us + event["ts"], base_us + event["ts"] + event["dur"]
+        name, start_us = event["name"], event["ts"] - origin_us
+        end_us = start_us + event["dur"]
         if on_gpu:
             communication, wanted = "nccl" in name.lower(), event.get("cat") in _ON_GPU
         else:

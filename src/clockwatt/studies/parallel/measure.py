@@ -66,28 +66,24 @@ def measure_study(campaign: CampaignConfig, label: str, folder: Path) -> None:
         If a case failed; the tables hold the others.
     """
     study = campaign.studies.study_parallel()
-    failed: list[str] = []
-    wanted: list[Path] = []
+    failed, measured = list[str](), list[Path]()
     with _opened(campaign, label, max(study.counts)) as gpus:
         for count in study.counts:
             cases = cases_of(campaign, label, count)
-            files = {case.name: case_file(folder, case) for case in cases}
-            left = [case for case in cases if not files[case.name].exists()]
+            left = [case for case in cases if not case_file(folder, case).exists()]
             while left:
                 say(f"{count} GPU{'s' * (count > 1)}: {', '.join(case.name for case in left)}")
-                results, error = _run(left, gpus[:count], study)
-                for case, ranks in results:
-                    write_text(json.dumps(_described(case, count, ranks)) + "\n", files[case.name])
-                left = left[len(results) :]
-                if error is not None:
+                error = _run(left, gpus[:count], study, folder)
+                left = [case for case in left if not case_file(folder, case).exists()]
+                if error is not None and left:
                     say(f"{left[0].name}: {error}")
                     failed.append(f"{left.pop(0).name} ({error})")
-            wanted += [path for path in files.values() if path.exists()]
-    if wanted:
-        write_tables(wanted, label, folder)
+            measured += [path for case in cases if (path := case_file(folder, case)).exists()]
+    if measured:
+        write_tables(measured, label, folder)
     if failed:
         raise ClockwattError(
-            f"studies.parallel: {len(failed)} of {len(wanted) + len(failed)} cases failed: {failed[0]}. The log "
+            f"studies.parallel: {len(failed)} of {len(measured) + len(failed)} cases failed: {failed[0]}. The log "
             "has all messages. What was measured is kept: run it again to try what failed."
         )
 
@@ -112,10 +108,8 @@ def _opened(campaign: CampaignConfig, label: str, count: int) -> Iterator[list[G
         yield gpus
 
 
-def _run(
-    cases: Sequence[Case], gpus: Sequence[Gpu], study: ParallelStudyConfig
-) -> tuple[list[tuple[Case, list[Result]]], RankError | None]:
-    """Measure cases until one fails; return what the ranks of each measured, and why the next one failed.
+def _run(cases: Sequence[Case], gpus: Sequence[Gpu], study: ParallelStudyConfig, folder: Path) -> RankError | None:
+    """Measure cases until one fails, and return why; write those that are measured, also where a signal ends it.
 
     Raises
     ------
@@ -124,46 +118,55 @@ def _run(
     """
     virtual = isinstance(gpus[0], RealTimeGpu)
     timing = Timing(study.idle_s, study.seconds, study.profile_steps)
-    error: RankError | None = None
     with tempfile.TemporaryDirectory() as name, Loggers(gpus, Path(name), 1) as loggers:
-        folder, start_ns = Path(name), time.monotonic_ns()
+        of_ranks, start_ns = Path(name), time.monotonic_ns()
         loggers.work_for(os.getpid())
 
         def progress() -> int:
             loggers.tick()
-            return len(list(folder.glob("*.json")))
+            return len(list(of_ranks.glob("*.json")))
 
         try:
             run_ranks(
                 measure,
-                (list(cases), timing, str(folder)),
+                (list(cases), timing, name),
                 count=len(gpus),
                 gpus=[] if virtual else [gpu.identity.uuid for gpu in gpus],
                 limit_s=(_VIRTUAL_LIMIT_S if virtual else _LIMIT_S) + study.idle_s + 2 * study.seconds,
                 progress=progress,
             )
-        except RankError as failure:
-            error = failure
-        end_s = time.monotonic() + _LAST_READINGS_S
-        while time.monotonic() < end_s:
-            loggers.tick()
-            time.sleep(0.05)
-        loggers.work_for(None)
-        loggers.stop()
-        results: list[tuple[Case, list[Result]]] = []
-        for case in cases:
-            paths = [result_file(folder, case, rank) for rank in range(len(gpus))]
-            if not all(path.exists() for path in paths):
-                break
-            results.append((case, [json.loads(path.read_text(encoding="utf-8")) for path in paths]))
-        if error is not None and not results and not any(folder.glob("*.begun")):
-            raise error
-        run = Run(number=1, idle_start_ns=start_ns, start_ns=start_ns)
-        for rank, gpu in enumerate(gpus):
-            frame = telemetry_of(folder, run, gpu.identity.uuid)
-            for _, ranks in results:
-                ranks[rank] |= _sensed(frame, ranks[rank], start_ns * 1e-9) | _identity(gpu)
-    return results, error
+        except RankError as error:
+            if any(of_ranks.glob("*.begun")):
+                return error
+            raise
+        finally:
+            _stop(loggers)
+            _write(cases, gpus, of_ranks, start_ns, folder)
+    return None
+
+
+def _stop(loggers: Loggers) -> None:
+    end_s = time.monotonic() + _LAST_READINGS_S
+    while time.monotonic() < end_s:
+        loggers.tick()
+        time.sleep(0.05)
+    loggers.work_for(None)
+    loggers.stop()
+
+
+def _write(cases: Sequence[Case], gpus: Sequence[Gpu], of_ranks: Path, start_ns: int, folder: Path) -> None:
+    """Write each case that all ranks have measured, with what the sensors read meanwhile."""
+    run = Run(number=1, idle_start_ns=start_ns, start_ns=start_ns)
+    frames = [telemetry_of(of_ranks, run, gpu.identity.uuid) for gpu in gpus]
+    for case in cases:
+        paths = [result_file(of_ranks, case, rank) for rank in range(len(gpus))]
+        if all(path.exists() for path in paths):
+            results = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+            ranks = [
+                result | _sensed(frame, result, start_ns * 1e-9) | _identity(gpu)
+                for result, frame, gpu in zip(results, frames, gpus, strict=True)
+            ]
+            write_text(json.dumps(_described(case, len(gpus), ranks)) + "\n", case_file(folder, case))
 
 
 def _sensed(frame: pd.DataFrame, result: Result, start_s: float) -> dict[str, float | None]:

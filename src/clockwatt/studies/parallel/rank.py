@@ -48,7 +48,7 @@ class Worker:
             `blocks_s`: time of a step in each block. `window`: start and end of all blocks on the monotonic clock, in
             s. `steps`: in the window. `issue_s`: median time of the host for a step. `allocated_bytes`,
             `reserved_bytes`: their peaks; None on CPU processes. `kernels`: from `kernels.summary`. `spans`: name,
-            whether a communication, start and end in µs, of the last profiled step.
+            whether a communication, start and end in µs since `origin_us` of the epoch, of the last profiled step.
         """
         try:
             return self._measure(case, timing)
@@ -66,11 +66,11 @@ class Worker:
         result |= dict(zip(("allocated_bytes", "reserved_bytes"), peaks, strict=True))
         result["issue_s"] = statistics.median(self._issued_s(step) for _ in range(_ISSUED if on_gpu else 1))
         self.barrier()
-        spans = kernels.profile(step, timing.profile_steps, self.device)
+        spans, origin_us = kernels.profile(step, timing.profile_steps, self.device)
         result["kernels"] = kernels.summary(spans, timing.profile_steps)
         last = spans[len(spans) * (timing.profile_steps - 1) // timing.profile_steps :]
         result["spans"] = [(span.name, span.communication, span.start_us, span.end_us) for span in last]
-        return result
+        return result | {"origin_us": origin_us}
 
     def step(self, case: Case) -> Callable[[], object]:
         """Build a network and return its training step, which has run often enough to make all that is kept."""

@@ -88,11 +88,11 @@ def _each(total: float | None, steps: int) -> float | None:
 
 def _span_rows(case: dict[str, Any]) -> list[dict[str, Any]]:
     named = {name: case[name] for name in CASE}
-    begun_us = min((span[2] for one in case["ranks"] for span in one["spans"]), default=0.0)
+    firsts = [one["origin_us"] + one["spans"][0][2] for one in case["ranks"] if one["spans"]]
     return [
         named
         | {"rank": rank, "name": name, "communication": communication}
-        | {"start_s": 1e-6 * (start_us - begun_us), "time_s": 1e-6 * (end_us - start_us)}
+        | {"start_s": 1e-6 * (one["origin_us"] - min(firsts) + start_us), "time_s": 1e-6 * (end_us - start_us)}
         for rank, one in enumerate(case["ranks"])
         for name, communication, start_us, end_us in one["spans"]
     ]
