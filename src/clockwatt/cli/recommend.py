@@ -64,7 +64,7 @@ def recommend(
     as_json: AsJson = False,
     verbose: Verbose = False,
 ) -> None:
-    """Choose GPU, clock and precision of least cost, and run there."""
+    """Find GPU, clock and precision of least cost; run there."""
     from clockwatt.cli import printing
 
     if pareto is not None and pareto.suffix.lower() != ".png":

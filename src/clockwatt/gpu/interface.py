@@ -1,4 +1,4 @@
-"""Interface of a GPU: identity, sensors, settings. NVIDIA and virtual GPUs implement it."""
+"""Interface of a GPU: identity, sensors, settings. NVIDIA and virtual GPUs implement all of it."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Utilization:
     """Share of the last sensor period in which anything ran, and in which memory was read or written."""
 
     gpu_percent: int
-    memory_percent: int
+    memory_percent: int | None  # None: unknown
 
 
 GPU_IDLE = 0x0000000000000001

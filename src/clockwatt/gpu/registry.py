@@ -11,10 +11,11 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 
 from clockwatt.gpu.interface import Gpu, GpuNotFoundError, InstalledGpu, Vendor
+from clockwatt.gpu.jetson.vendor import JetsonVendor
 from clockwatt.gpu.nvidia.vendor import NvidiaVendor
 from clockwatt.gpu.virtual.vendor import VirtualVendor
 
-_VENDORS: list[Vendor] = [VirtualVendor(), NvidiaVendor()]
+_VENDORS: list[Vendor] = [VirtualVendor(), JetsonVendor(), NvidiaVendor()]
 """Vendors in the order in which they may claim a device: NVIDIA claims all remaining names."""
 
 
@@ -95,14 +96,12 @@ def installed_gpus() -> list[InstalledGpu]:
 
 
 def lost_gpus() -> int:
-    """Return how many GPUs fell off the bus.
-
-    Raises
-    ------
-    GpuNotFoundError
-        If no driver answers.
-    """
-    return sum(vendor.lost() for vendor in _VENDORS)
+    """Return how many GPUs fell off the bus, of vendors whose driver answers."""
+    lost = 0
+    for vendor in _VENDORS:
+        with contextlib.suppress(GpuNotFoundError):
+            lost += vendor.lost()
+    return lost
 
 
 def visible_gpus(environ: Mapping[str, str] = os.environ) -> list[InstalledGpu]:

@@ -150,11 +150,12 @@ def _gpus() -> Iterator[Finding]:
 def _gpu(gpu: Gpu) -> Iterator[Finding]:
     identity = gpu.identity
     topic = identity.name
-    yield Finding(topic, OK, f"{identity.uuid}, driver {identity.driver_version}, up to CUDA {identity.cuda_version}")
+    cuda = f", up to CUDA {identity.cuda_version}" if identity.cuda_version else ""
+    yield Finding(topic, OK, f"{identity.uuid}, driver {identity.driver_version}{cuda}")
     try:
         find_spec(identity.name)
     except UnknownGpuError as error:
-        yield Finding(topic, MISSING, str(error), "it can be measured; predictions need its specifications")
+        yield Finding(topic, MISSING, str(error), "predictions need its specifications")
 
 
 def _sensors(gpu: Gpu) -> Iterator[Finding]:

@@ -1,0 +1,1 @@
+"""Jetson boards, read through sysfs."""
