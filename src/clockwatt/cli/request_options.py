@@ -134,7 +134,7 @@ _OPTIONS: dict[str, tuple[Any, Any, str]] = {
     "optimizer": (
         Annotated[
             str | None,
-            _option(help="Of training: adamw, sgd-fused …; else the campaign's (sgd).", panel=_RUN),
+            _option(help="Of training: adamw …; else as in the campaign (sgd).", panel=_RUN),
         ],
         None,
         "optimizer",
