@@ -61,7 +61,9 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.", show_default
 Verbose = Annotated[
     bool, typer.Option("--verbose", "-v", help="Print intervals, hosts and predictors too.", show_default=False)
 ]
-ClockMethod = Annotated[str, typer.Option("--method", help="nvml, helper or slurm, as control.method in a campaign.")]
+ClockMethod = Annotated[
+    str, typer.Option("--method", help="How clocks are set: nvml, helper …, see `clockwatt doctor`.")
+]
 OneGpu = Annotated[str | None, typer.Option("--gpu", help="UUID, its beginning, or index.")]
 
 DEFAULT_CONFIG = Path("config/config.yaml")

@@ -38,7 +38,7 @@ def record(
         bool, typer.Option("--all-gpus", help="Every GPU of the machine, idle neighbours too; else the visible ones.")
     ] = False,
     point: Annotated[str, typer.Option(help="Operating point to hold: default, sm1440, pl150 …")] = "default",
-    method: Annotated[str, typer.Option(help="How it is held: nvml, helper or slurm, as control.method.")] = "nvml",
+    method: Annotated[str, typer.Option(help="How it is held: nvml, helper …, see `clockwatt doctor`.")] = "nvml",
     repeat: Annotated[int, typer.Option(min=1, help="How often the program is run.")] = 1,
     rest_to: Annotated[
         str | None, typer.Option(help="Before each run let the GPUs cool down to this temperature: 35C.")

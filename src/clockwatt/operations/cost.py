@@ -235,7 +235,19 @@ def _grouped_flops(one: Any, other: Any, *_: Any, **__: Any) -> int:
     return flops
 
 
+def _trilinear_flops(*tensors_and_dims: Any, **_: Any) -> int:
+    """FLOPs of products of three tensors that are summed, as a bilinear layer and its gradients are."""
+    shapes, added = tensors_and_dims[:3], tensors_and_dims[3:6]  # where each tensor has a dimension of 1 more
+    ndim = len(shapes[0]) + len(added[0])
+    sizes = [1] * ndim
+    for shape, dims in zip(shapes, added, strict=True):
+        for place, size in zip((place for place in range(ndim) if place not in dims), shape, strict=True):
+            sizes[place] = max(sizes[place], size)
+    return 2 * math.prod(sizes)
+
+
 _OWN_COUNTS = {
+    torch.ops.aten._trilinear: _trilinear_flops,
     torch.ops.aten.convolution_backward: _convolution_backward_flops,
     torch.ops.aten._grouped_mm: _grouped_flops,
     torch.ops.aten._scaled_dot_product_flash_attention: _attention_flops,

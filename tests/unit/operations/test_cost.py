@@ -45,6 +45,13 @@ def test_linear_and_attention_are_counted_by_pytorch():
     assert not cost(attention, "inference").random
 
 
+def test_a_bilinear_layer_and_its_gradients_multiply_all_pairs_of_features():
+    tensors = dense(8, 64, grad=True), dense(8, 48, grad=True), dense(32, 64, 48, grad=True)
+    bilinear = operation("torch.nn.functional.bilinear", *tensors, out=(8, 32))
+    assert cost(bilinear, "inference").flops == 2 * 8 * 64 * 48 * 32
+    assert cost(bilinear, "training").flops == 4 * 2 * 8 * 64 * 48 * 32
+
+
 def test_traffic_is_each_tensor_once():
     linear = operation("torch.nn.functional.linear", dense(32, 100, grad=True), dense(10, 100, grad=True), out=(32, 10))
     given, out = F32 * (32 * 100 + 10 * 100), F32 * 32 * 10
