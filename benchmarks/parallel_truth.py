@@ -32,8 +32,13 @@ import numpy as np
 import torch
 from torch import distributed
 
+from clockwatt.operations import networks
+from clockwatt.studies.parallel import kernels
+from clockwatt.studies.parallel.cases import Case
+from clockwatt.studies.parallel.rank import Worker
+
 STRATEGIES = ("one", "ddp", "fsdp", "pipeline")
-MICROBATCHES, SCHEDULE = 4, "1f1b"
+MICROBATCHES = 4
 _TRANSFORMERS = "clockwatt.operations.transformer_networks"
 _IMAGES, _FEWER_IMAGES = ((64, 3, 224, 224), None), ((32, 3, 224, 224), None)
 NETWORKS: dict[str, tuple[str, tuple[tuple[int, ...], int | None], str, str, str]] = {
@@ -69,8 +74,6 @@ _WINDOW_S, _BLOCK_S, _WARM_S = 1.6, 0.1, 0.4
 _PHASE_S = 1.0
 _PROFILED = 3
 _MATRIX = 8192
-_LABELS = ("nccl:", "FSDP::", "DistributedDataParallel", "Optimizer.")
-"""Beginnings of names that the profiler gives to ranges of kernels."""
 _EVERY = 13
 """Cases after which both GPUs are compared."""
 
@@ -101,23 +104,15 @@ class Rank:
     """One process: builds, runs and times what the parent asks for."""
 
     def __init__(self, rank: int, *, cpu: bool, store: str) -> None:
-        from torch.distributed.device_mesh import init_device_mesh
-
         self.rank, self.cpu = rank, cpu
-        self.device = torch.device("cpu") if cpu else torch.device("cuda", rank)
         if not cpu:
             torch.cuda.set_device(rank)
         limit = datetime.timedelta(seconds=600)  # the parent's limits come first
         distributed.init_process_group(
             "gloo" if cpu else "nccl", init_method=f"file://{store}", rank=rank, world_size=2, timeout=limit
         )
-        self.control = distributed.new_group(backend="gloo", timeout=limit)
-        self.forward, self.backward = distributed.new_group([0, 1]), distributed.new_group([0, 1])
-        self.mesh = init_device_mesh(self.device.type, (2,))
-        for group in (None, self.forward, self.backward):
-            tensor = torch.ones(1, device=self.device)
-            distributed.all_reduce(tensor, group=group)
-        self.synchronize()
+        self.worker = Worker()
+        self.device, self.synchronize = self.worker.device, self.worker.synchronize
 
     def run(self, kind: str, *arguments: Any) -> dict[str, Any]:
         """Run one case and leave nothing on the GPU."""
@@ -129,24 +124,13 @@ class Rank:
                 torch.cuda.empty_cache()
                 torch._C._cuda_clearCublasWorkspaces()
 
-    def synchronize(self) -> None:
-        """Wait for the GPU."""
-        if not self.cpu:
-            torch.cuda.synchronize()
-
     def step(self, name: str, strategy: str) -> dict[str, Any]:
         """Measure the training step of one network and strategy."""
         if strategy == "one" and self.rank:
             return {}
         before = 0 if self.cpu else torch.cuda.memory_allocated()
         begun_s = time.monotonic()
-        built = build(name, strategy, self.device, cpu=self.cpu)
-        call = {"one": lambda: built.call, "ddp": self.ddp, "fsdp": self.fsdp, "pipeline": self.pipeline}[strategy](
-            *([] if strategy == "one" else [built, *([name] if strategy == "pipeline" else [])])
-        )
-        for _ in range(3):
-            call()
-        self.synchronize()
+        call = self.worker.step(case_of(name, strategy, cpu=self.cpu))
         if not self.cpu:
             torch.cuda.reset_peak_memory_stats()
         together = strategy != "one"
@@ -165,17 +149,16 @@ class Rank:
             hosts[-1] += time.perf_counter()
             self.synchronize()
         result["issue_s"] = statistics.median(hosts)
-        result["parameters"] = sum(1 for _ in built.module.parameters())
         if not self.cpu:
             self.barrier(together=together)
-            result["profile"] = profile(call)
+            result["profile"] = profile(call, self.device)
         return result
 
     def barrier(self, *, together: bool) -> None:
         """Wait for the GPU, and for the other rank."""
         self.synchronize()
         if together:
-            distributed.barrier(self.control)
+            distributed.barrier(self.worker.control)
 
     def timed(self, call: Callable[[], Any], *, together: bool, window_s: float = _WINDOW_S) -> dict[str, Any]:
         """Return `blocks_s` (each of a step), `steps` in all and `window`, the clock at its begin and end."""
@@ -188,7 +171,7 @@ class Rank:
             warm += 1
             agreed = torch.tensor([time.monotonic() - begun_s])
             if together:
-                distributed.broadcast(agreed, 0, group=self.control)
+                distributed.broadcast(agreed, 0, group=self.worker.control)
             elapsed_s = float(agreed)
             if self.cpu or (elapsed_s > _WARM_S and warm > 1):
                 break
@@ -206,76 +189,16 @@ class Rank:
             blocks_s.append((time.perf_counter() - block_s) / repeated)
         return {"blocks_s": blocks_s, "steps": blocks * repeated, "window": (start_s, time.monotonic())}
 
-    def ddp(self, built: Any) -> Callable[[], None]:
-        """Wrap a network in DistributedDataParallel."""
-        from torch.nn.parallel import DistributedDataParallel
-
-        built._forward = DistributedDataParallel(built.module, None if self.cpu else [self.rank])
-        return built.call
-
-    def fsdp(self, built: Any) -> Callable[[], None]:
-        """Shard each block of a network, and what is outside of blocks."""
-        from torch.distributed.fsdp import fully_shard
-
-        from clockwatt.operations import optimizers
-        from clockwatt.predict.parallel.schedules import block_of
-
-        owners = (block_of(path.rpartition(".")[0]) for path, _ in built.module.named_parameters())
-        for block in dict.fromkeys(owner for owner in owners if owner):
-            fully_shard(built.module.get_submodule(block), mesh=self.mesh)
-        fully_shard(built.module, mesh=self.mesh)
-        built.optimizer = optimizers.make(built._training, built.module.parameters())
-        optimizers.hold_still(built.optimizer)
-        return built.call
-
-    def pipeline(self, built: Any, name: str) -> Callable[[], None]:
-        """Keep one stage of a network, and run microbatches in the order of 1F1B."""
-        from clockwatt.operations import optimizers
-        from clockwatt.predict.parallel.schedules import order
-
-        stage = Stage(built, NETWORKS[name][4], first=self.rank == 0)
-        gc.collect()
-        built.optimizer = optimizers.make(built._training, built.module.parameters())
-        optimizers.hold_still(built.optimizer)
-        queue = order(SCHEDULE, self.rank, 2, MICROBATCHES)
-
-        def step() -> None:
-            built.optimizer.zero_grad(set_to_none=True)
-            kept: dict[int, Any] = {}
-            sends = []
-            for is_forward, number in queue:
-                if self.rank == 0 and is_forward:
-                    kept[number] = stage()
-                    sends.append(distributed.isend(kept[number].detach().contiguous(), 1, group=self.forward))
-                elif self.rank == 0:
-                    gradient = torch.empty_like(stage.between)
-                    distributed.recv(gradient, 1, group=self.backward)
-                    kept.pop(number).backward(gradient)
-                elif is_forward:
-                    given = torch.empty_like(stage.between)
-                    distributed.recv(given, 0, group=self.forward)
-                    kept[number] = (stage(given.requires_grad_()), given)
-                else:
-                    loss, given = kept.pop(number)
-                    loss.backward()
-                    sends.append(distributed.isend(given.grad.contiguous(), 0, group=self.backward))
-                    del loss, given
-            for send in sends:
-                send.wait()
-            built.optimizer.step()
-
-        return step
-
     def cards(self) -> dict[str, Any]:
         """Run the same work on each GPU alone, and on both at once."""
         calls = {"sgemm": sgemm(self.device, cpu=self.cpu), "resnet50": self.resnet50(self.device)}
         result = {}
         for name, ranks in itertools.product(calls, ((0,), (1,), (0, 1))):
-            distributed.barrier(self.control)
+            distributed.barrier(self.worker.control)
             if self.rank in ranks:
                 timed = self.timed(calls[name], together=len(ranks) > 1, window_s=_PHASE_S)
                 result[f"{name} on {' and '.join(map(str, ranks))}"] = timed
-        distributed.barrier(self.control)
+        distributed.barrier(self.worker.control)
         return result
 
     def shared(self) -> dict[str, Any]:
@@ -286,11 +209,11 @@ class Rank:
             result = {}
             pairs = [("sgemm", None), (None, "resnet50"), *itertools.product(calls, calls)]
             for repetition, pair in itertools.product(range(3), pairs):
-                distributed.barrier(self.control)
+                distributed.barrier(self.worker.control)
                 if pair[self.rank] is not None:
                     title = " beside ".join(name for name in pair if name)
                     result[f"{title} {repetition}"] = self.during(calls[pair[self.rank]])
-            distributed.barrier(self.control)
+            distributed.barrier(self.worker.control)
         return result
 
     def during(self, call: Callable[[], Any]) -> dict[str, Any]:
@@ -310,7 +233,9 @@ class Rank:
 
     def resnet50(self, device: torch.device) -> Callable[[], None]:
         """Return its training step."""
-        call: Callable[[], None] = build("resnet50", "one", device, cpu=self.cpu).call
+        case = case_of("resnet50", "one", cpu=self.cpu)
+        built = networks.build_network(case.network, device, pass_="training", training=case.training)
+        call: Callable[[], None] = built.call
         for _ in range(3):
             call()
         return call
@@ -345,184 +270,30 @@ def network_config(name: str, *, batch: int | None = None, cpu: bool = False) ->
     return config.parse_network(content, source="benchmark")
 
 
-def build(name: str, strategy: str, device: torch.device, *, cpu: bool) -> Any:
-    """Build a network with its input, which is one microbatch for a pipeline."""
+def case_of(name: str, strategy: str, *, cpu: bool) -> Case:
+    """Return a case of the package's study; the input is one microbatch for a pipeline."""
     from clockwatt.config import TrainingConfig
-    from clockwatt.operations import networks, numerics
 
-    shape = network_config(name, cpu=cpu).input
-    network = network_config(name, cpu=cpu, batch=shape[0] // (MICROBATCHES if strategy == "pipeline" else 1))
-    numerics.apply(network.execution[0])
-    torch.manual_seed(0)
-    return networks.build_network(
-        network, device, pass_="training", training=TrainingConfig(optimizer=NETWORKS[name][3])
-    )
+    parts = MICROBATCHES if strategy == "pipeline" else 1
+    network = network_config(name, cpu=cpu, batch=network_config(name, cpu=cpu).input[0] // parts)
+    _, _, _, optimizer, begins = NETWORKS[name]
+    return Case(name, network, strategy, MICROBATCHES, TrainingConfig(optimizer=optimizer), (begins,))
 
 
-class _Cut(Exception):  # noqa: N818  # ends a forward pass
-    def __init__(self, tensor: torch.Tensor) -> None:
-        super().__init__()
-        self.tensor = tensor
-
-
-class _Constant(torch.nn.Module):
-    """Stands for a module of another stage."""
-
-    def __init__(self, value: Any) -> None:
-        super().__init__()
-        self.value = value
-
-    def forward(self, *_: Any, **__: Any) -> Any:
-        return self.value
-
-
-class _End(torch.nn.Module):
-    """Ends the forward pass of the first stage."""
-
-    def forward(self, *given: torch.Tensor, **named: torch.Tensor) -> Any:
-        raise _Cut(_hidden(given, named))
-
-
-def _hidden(given: tuple[torch.Tensor, ...], named: dict[str, torch.Tensor]) -> torch.Tensor:
-    return given[0] if given else named["hidden_states"]
-
-
-class Stage:
-    """One of two stages of a network: modules of the other are replaced by constants without parameters.
-
-    Attributes
-    ----------
-    between
-        A tensor like what the first stage gives to the second.
-    """
-
-    def __init__(self, built: Any, begins: str, *, first: bool) -> None:
-        self._built, self._first, module = built, first, built.module
-        events, outputs = _recorded(built, begins)
-        at = events.index((begins, True))
-        before, after = {name for name, _ in events[:at]}, {name for name, _ in events[at:]}
-        ended = {name for name, is_start in events[:at] if not is_start} - after
-        device = next(module.parameters()).device
-        self.between = torch.empty(outputs[None].shape, dtype=outputs[None].dtype, device=device)
-        self._received = self.between
-        if first:
-            _replace(module, "", lambda name: name not in before, ended, lambda _: None)
-            _put(module, begins, _End())
-        else:
-            _replace(module, "", lambda name: name in ended, after - before, lambda name: _cheap(outputs[name]))
-            module.get_submodule(begins).register_forward_pre_hook(self._inject, with_kwargs=True)
-
-    def _inject(self, _: Any, given: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, Any]:
-        if given:
-            return (self._received, *given[1:]), named
-        return given, {**named, "hidden_states": self._received}
-
-    def __call__(self, received: torch.Tensor | None = None) -> torch.Tensor:
-        """Return what goes to the next stage, or the loss."""
-        built = self._built
-        self._received = received if received is not None else self.between
-        with built._autocast():
-            try:
-                return built._loss(built._forward(*built._positional, **built._by_keyword))
-            except _Cut as cut:
-                return cut.tensor
-
-
-def _recorded(built: Any, begins: str) -> tuple[list[tuple[str, bool]], dict[str | None, Any]]:
-    """Return starts and ends of modules in a forward pass, and outputs; under None the input of the second stage."""
-    events: list[tuple[str, bool]] = []
-    outputs: dict[str | None, Any] = {}
-    hooks = []
-
-    def hook(name: str, module: torch.nn.Module) -> None:
-        def started(_: Any, given: Any, named: Any) -> None:
-            events.append((name, True))
-            if name == begins:
-                outputs[None] = _hidden(given, named)
-
-        def ended(_: Any, __: Any, output: Any) -> None:
-            events.append((name, False))
-            outputs[name] = output
-
-        hooks.append(module.register_forward_pre_hook(started, with_kwargs=True))
-        hooks.append(module.register_forward_hook(ended))
-
-    for name, module in built.module.named_modules():
-        hook(name, module)
-    with torch.no_grad(), built._autocast():
-        built._forward(*built._positional, **built._by_keyword)
-    for one in hooks:
-        one.remove()
-    return events, outputs
-
-
-def _replace(
-    module: torch.nn.Module, name: str, other: Callable[[str], bool], whole: set[str], value: Callable[[str], Any]
-) -> None:
-    """Replace the outermost modules below one that are of the other stage; `whole` are of this stage with all parts."""
-    for part, child in list(module.named_children()):
-        path = f"{name}.{part}" if name else part
-        if other(path) and not isinstance(child, torch.nn.ModuleList):
-            setattr(module, part, _Constant(value(path)))
-        elif path not in whole:
-            _replace(child, path, other, whole, value)
-
-
-def _put(module: torch.nn.Module, name: str, what: torch.nn.Module) -> None:
-    above, _, part = name.rpartition(".")
-    setattr(module.get_submodule(above), part, what)
-
-
-def _cheap(value: Any) -> Any:
-    """Return a value whose large tensors hold no memory."""
-    if isinstance(value, torch.Tensor):
-        large = value.numel() > 2**17
-        return torch.zeros((), dtype=value.dtype, device=value.device).expand(value.shape) if large else value.clone()
-    if isinstance(value, tuple):
-        return tuple(_cheap(one) for one in value)
-    return value
-
-
-def profile(call: Callable[[], Any]) -> dict[str, Any]:
+def profile(call: Callable[[], Any], device: torch.device) -> dict[str, Any]:
     """Return times of kernels and of communications of a step, from the profiler."""
-    from torch.profiler import ProfilerActivity
-
-    with torch.profiler.profile(activities=[ProfilerActivity.CUDA]) as profiler:
-        for _ in range(_PROFILED):
-            call()
-        torch.cuda.synchronize()
-    kernels, communications, kinds = [], [], {}
-    for event in profiler.profiler.kineto_results.events():
-        name = event.name()
-        is_work = event.device_type() == torch.autograd.DeviceType.CUDA and event.duration_ns() > 0
-        is_label = getattr(event, "is_user_annotation", bool)() or name.startswith(_LABELS)
-        if not is_work or is_label:
-            continue
-        span = (event.start_ns(), event.start_ns() + event.duration_ns())
-        if "nccl" in name.lower():
-            communications.append(span)
-            count, total_s = kinds.get(name[:60], (0, 0.0))
-            kinds[name[:60]] = (count + 1, total_s + 1e-9 * event.duration_ns())
-        else:
-            kernels.append(span)
-    of_kernels, of_all, of_nccl = _union_s(kernels), _union_s(kernels + communications), _union_s(communications)
-    spans = kernels + communications
-    span_s = 1e-9 * (max(end for _, end in spans) - min(start for start, _ in spans)) if spans else 0.0
-    return {
-        "kernels": len(kernels) / _PROFILED,
-        "kernel_sum_s": sum(end - start for start, end in kernels) * 1e-9 / _PROFILED,
-        "kernel_s": of_kernels / _PROFILED, "busy_s": of_all / _PROFILED, "nccl_s": of_nccl / _PROFILED,
-        "overlap_s": (of_kernels + of_nccl - of_all) / _PROFILED, "span_s": span_s / _PROFILED,
-        "kinds": {name: (count / _PROFILED, total_s / _PROFILED) for name, (count, total_s) in kinds.items()},
-    }  # fmt: skip
-
-
-def _union_s(spans: list[tuple[int, int]]) -> float:
-    total, until = 0, 0
-    for start, end in sorted(spans):
-        total += max(0, end - max(start, until))
-        until = max(until, end)
-    return 1e-9 * total
+    spans, _ = kernels.profile(call, _PROFILED, device)
+    found = kernels.summary(spans, _PROFILED)
+    kinds: dict[str, tuple[float, float]] = {}
+    for span in spans:
+        if span.communication:
+            count, total_s = kinds.get(span.name[:60], (0.0, 0.0))
+            kinds[span.name[:60]] = count + 1 / _PROFILED, total_s + 1e-6 * (span.end_us - span.start_us) / _PROFILED
+    kernel_sum_s = sum(1e-6 * (span.end_us - span.start_us) for span in spans if not span.communication) / _PROFILED
+    overlap_s = (found["overlap"] or 0.0) * found["communication_s"]
+    of_kernels = {name: found[name] for name in ("kernels", "kernel_s", "busy_s")}
+    sums = {"kernel_sum_s": kernel_sum_s, "nccl_s": found["communication_s"], "overlap_s": overlap_s}
+    return of_kernels | sums | {"kinds": kinds}
 
 
 def rank_main(rank: int, connection: Any, store: str, *, cpu: bool) -> None:

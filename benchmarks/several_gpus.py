@@ -27,6 +27,7 @@ import result_file
 import clockwatt
 from clockwatt.predict import api
 from clockwatt.predict.hosts import ScaledHost
+from clockwatt.studies.parallel.strategies import SCHEDULE
 
 STRATEGIES = parallel_truth.STRATEGIES[1:]
 LIMITS = {"time": (5.0, 12.0), "energy": (8.0, 20.0), "memory": (4.0, None)}
@@ -105,7 +106,7 @@ def predict(name: str, options: argparse.Namespace) -> list[dict[str, Any]]:
     inputs: Any = {"shape": shape, "dtype": "int64", "below": below} if below else shape
     asked = {"training": True, "precision": precision, "optimizer": optimizer, "gpu": options.gpu, "host": options.host}
     asked |= {"gpus_per_node": 2, "links": options.links.format(network=name)}
-    stages = {"stages": (begins,), "microbatches": parallel_truth.MICROBATCHES, "schedule": parallel_truth.SCHEDULE}
+    stages = {"stages": (begins,), "microbatches": parallel_truth.MICROBATCHES, "schedule": SCHEDULE}
     cases = []
     for strategy in STRATEGIES:
         of_strategy = stages if strategy == "pipeline" else {}

@@ -130,3 +130,16 @@ def test_the_seed_shuffles_the_order_of_operating_points() -> None:
     assert order(0) == order(0)
     assert order(0) != order(1)
     assert order(0) not in (jobs, jobs[::-1])
+
+
+@pytest.mark.parametrize(
+    ("slurm", "asked"), [({"gres": "gpu:a30:1"}, {"gres": "gpu:a30:4", "gpu": None}), ({"gpu": 1}, {"gpu": 4})]
+)
+def test_a_job_on_several_gpus_asks_for_cores_and_memory_for_each(slurm, asked):
+    several = with_gpu(count=4, slurm={"cpus_per_task": 3, "mem_mb": 5000} | slurm)
+    resources = settings.slurm_resources(settings.several(several.gpus["a30"]), 1)
+    expected = {"cpus_per_task": 12, "mem_mb": 20000} | asked
+    assert {name: resources[name] for name in expected} == expected
+    assert settings.slurm_resources(several.gpus["a30"], 1)["cpus_per_task"] == 3
+    assert of_measuring(several) == of_measuring(campaign())
+    assert settings.dataset_settings(several) == settings.dataset_settings(campaign())

@@ -23,13 +23,21 @@ _ISSUED = 5
 
 
 class Worker:
-    """A rank that measures, once its process group is there."""
+    """A rank that measures, once its process group is there.
+
+    Attributes
+    ----------
+    rank, count, device
+        Its number, the number of ranks, and where it computes.
+    control
+        A group of all ranks on their hosts.
+    """
 
     def __init__(self) -> None:
         self.rank, self.count = distributed.get_rank(), distributed.get_world_size()
         on_gpu = distributed.get_backend() == "nccl"
         self.device = torch.device("cuda", self.rank) if on_gpu else torch.device("cpu")
-        self._control: Any = distributed.new_group(backend="gloo")
+        self.control: Any = distributed.new_group(backend="gloo")
         distributed.all_reduce(torch.ones(1, device=self.device))
 
     def idle(self, seconds: float) -> tuple[float, float]:
@@ -97,7 +105,7 @@ class Worker:
     def barrier(self) -> None:
         """Wait for the GPU, and for the other ranks."""
         self.synchronize()
-        distributed.barrier(self._control)
+        distributed.barrier(self.control)
 
     def timed(self, step: Callable[[], object], seconds: float) -> Result:
         """Return `blocks_s`, `steps` and `window`, as `measure` does; all ranks take the same number of steps."""
@@ -126,7 +134,7 @@ class Worker:
     def _of_first(self, value: float) -> float:
         """Return the value that the first rank has."""
         shared = torch.tensor([value], dtype=torch.float64)
-        distributed.broadcast(shared, 0, group=self._control)
+        distributed.broadcast(shared, 0, group=self.control)
         return float(shared)
 
     def _issued_s(self, step: Callable[[], object]) -> float:
