@@ -36,7 +36,7 @@ WARM_STEPS, FILLING_STEPS, LEAST_STEPS, WINDOW_S = 5, 3, 5, 3.0
 """Steps before a script waits; steps from then on until it is timed; of the window, the fewest steps and the length."""
 CALLS_WITHOUT_STEP = 16
 """Batches in a row without a step, after which a loader is taken for that of an evaluation and goes on."""
-PREPARE_S, TIMED_S = 180.0, 30.0
+PREPARE_S, TIMED_S = 150.0, 30.0
 IMAGES = 10_000
 
 

@@ -55,8 +55,12 @@ def preflight(
         changed = {_REQUEST: json.dumps(asked), "PYTHONPATH": os.pathsep.join(hooks)}
         ended = subprocess.run(command, env={**os.environ, **changed}, check=False).returncode
         if not told.exists():
+            fix = (
+                "Its own message stands above: correct it, or its arguments, or start the Python that has its packages."
+                if ended
+                else "Give a script that trains, or infers, with a torch.nn.Module on a CUDA device."
+            )
             raise ClockwattError(
-                f"{' '.join(command)}: ended with status {ended} before a network ran on the GPU. Give a script "
-                "that trains, or infers, with a torch.nn.Module on a CUDA device."
+                f"{' '.join(command)}: ended with status {ended} before a network ran on the GPU. {fix}"
             )
     sys.exit(ended if ended >= 0 else 128 - ended)

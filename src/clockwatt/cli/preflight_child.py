@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from clockwatt.cli.pretend import PretendedRun
@@ -23,6 +23,20 @@ _STEPS = 2
 _NO_OPTIMIZER = (
     "trains without an optimizer, so that no step of it ends. Change the parameters with step() of one of torch.optim."
 )
+
+
+_FAULTS = {
+    True: ("fails by itself, on a GPU too", "Correct it, install what it imports, or give the file that it reads."),
+    False: ("fails without a GPU or real data", "Correct it, or leave that part out."),
+}
+"""What is said of a script that fails, and the fix, by whether the fault is its own."""
+
+
+def _is_of_the_script(error: BaseException) -> bool:
+    """Whether a script would fail with this error on a machine with a GPU."""
+    if isinstance(error, AttributeError):
+        return isinstance(error.obj, ModuleType) and "cuda" not in error.obj.__name__
+    return isinstance(error, ImportError | NameError | SyntaxError | OSError) and "cuda" not in str(error).lower()
 
 
 class _Script(PretendedRun):
@@ -113,11 +127,9 @@ def begin() -> None:
             shown(kind, error, trace)
             if not isinstance(error, KeyboardInterrupt):
                 where = line_of_network(error)
-                print(
-                    f"error: {script.program}: fails without a GPU or real data ({summary(error)}"
-                    f"{f'; {where}' if where else ''}). Correct it, or leave that part out.",
-                    file=sys.stderr,
-                )
+                what, fix = _FAULTS[_is_of_the_script(error)]
+                place = f"; {where}" if where else ""
+                print(f"error: {script.program}: {what} ({summary(error)}{place}). {fix}", file=sys.stderr)
         script.leave(1)
 
     sys.excepthook = failed

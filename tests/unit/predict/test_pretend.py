@@ -331,6 +331,25 @@ def test_preflight_names_the_line_of_a_script_that_needs_its_data(tmp_path: Path
 
 
 @pytest.mark.usefixtures("ready")
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("import torch\nimport absent_package\n", "fails by itself, on a GPU too .*absent_package.*train.py:2"),
+        ("import torch\ntorch.nn.Liner(2, 2)\n", "fails by itself, on a GPU too .*Liner.*train.py:2"),
+        ("import torch\nopen('absent.txt')\n", "fails by itself, on a GPU too .*absent.txt.*train.py:2"),
+        ("import torch\nassert torch.cuda.device_count() > 1\n", "fails without a GPU or real data .*train.py:2"),
+        ("import absent_package\n", "status 1 before a network ran on the GPU. Its own message stands above"),
+    ],
+)
+def test_preflight_says_what_is_at_fault(text: str, said: str, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    ended = preflight(script, text, "--", sys.executable, str(script))
+    assert ended.returncode == 1
+    assert re.search(said, ended.stderr.splitlines()[-1])
+    assert "Traceback" in ended.stderr  # of the script, as ever
+
+
+@pytest.mark.usefixtures("ready")
 def test_preflight_says_that_a_script_has_no_optimizer(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     text = """
