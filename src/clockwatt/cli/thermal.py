@@ -56,7 +56,8 @@ def thermal_fit(
     if as_json:
         print(json.dumps(_fit_as_json(result), indent=2, allow_nan=False))
     else:
-        _print_fit(result, output)
+        show_fit(result)
+        print(f"Models, scores and figures: {output}")
 
 
 @thermal_app.command(
@@ -198,7 +199,8 @@ def _constants(result: Result) -> dict[str, Any]:
     }
 
 
-def _print_fit(result: Result, output: Path) -> None:
+def show_fit(result: Result) -> None:
+    """Print scores, constants and notes of a fit."""
     from rich.console import Console
     from rich.table import Table
 
@@ -228,7 +230,6 @@ def _print_fit(result: Result, output: Path) -> None:
             console.print(f"{uuid}  {name} = {one['value']:.4g}{interval}", soft_wrap=True, highlight=False)
     for note in result.study.notes:
         console.print(note, soft_wrap=True)
-    console.print(f"Models, scores and figures: {output}", soft_wrap=True)
 
 
 def _print_forecast(

@@ -157,10 +157,14 @@ class CampaignConfig(Model):
             ("workloads", studies.workloads),
             ("survey", studies.survey),
             ("parallel", studies.parallel),
+            ("thermal", studies.thermal),
         ):
             for label in (study.gpus if study and gpus else None) or ():
                 if label not in gpus:
                     raise ValueError(f"{name}.gpus: no GPU is labelled {label!r}; the campaign has {', '.join(gpus)}")
+        for label, sources in studies.thermal_sources(gpus).items():
+            if not sources:
+                raise ValueError(f"thermal.gpus: neither power nor workloads records {label!r}; name it in one of them")
         return studies
 
     @field_validator("studies")

@@ -167,6 +167,34 @@ class WorkloadsStudyConfig(Model):
         return names
 
 
+ThermalModel = Literal["persistence", "linear", "polynomial", "rc", "trees", "lstm", "gru"]
+
+
+class ThermalStudyConfig(Model):
+    """Temperature models of what `studies.power` and `studies.workloads` record. `snakemake study_thermal`."""
+
+    gpus: list[str] | None = Field(
+        None,
+        min_length=1,
+        description="labels of GPUs that these studies record; null: all of them",
+        examples=[["a30"]],
+    )
+    models: Annotated[list[ThermalModel], one_or_more(ThermalModel)] = Field(
+        ["linear", "rc", "trees"],
+        min_length=1,
+        description="which are fitted, beside persistence: see `clockwatt thermal fit --help`",
+    )
+    horizons_s: Annotated[list[Annotated[float, Field(gt=0, le=3600)]], one_or_more(float)] = Field(
+        [1.0, 10.0, 30.0, 60.0], min_length=1, description="how far ahead the temperature is forecast, in s"
+    )
+
+    @field_validator("gpus", "models", "horizons_s")
+    @classmethod
+    def _nothing_stands_twice(cls, values: list[Any] | None) -> list[Any] | None:
+        check_different(values, "a value")
+        return values
+
+
 class SurveyStudyConfig(Model):
     """Every card of some nodes, compared with the others of its model. `snakemake study_survey`."""
 
@@ -292,8 +320,24 @@ class StudiesConfig(Model):
 
     power: PowerStudyConfig | None = Field(None, description="training under power limits and clocks")
     workloads: WorkloadsStudyConfig | None = Field(None, description="a dozen programs by all sensors")
+    thermal: ThermalStudyConfig | None = Field(None, description="temperature models of what other studies record")
     survey: SurveyStudyConfig | None = Field(None, description="differences between cards of one model")
     parallel: ParallelStudyConfig | None = Field(None, description="training on several GPUs of a node")
+
+    @model_validator(mode="after")
+    def _temperature_is_recorded(self) -> Self:
+        if self.thermal and not (self.power or self.workloads):
+            raise ValueError("thermal: nothing is recorded to fit; add power or workloads to the studies")
+        return self
+
+    def thermal_sources(self, gpus: Iterable[str]) -> dict[str, list[str]]:
+        """Return the studies that record a GPU which `thermal` asks for, by label; `gpus` are all of the campaign."""
+        if self.thermal is None:
+            return {}
+        recorded = {"power": list(self.power.gpus) if self.power else []}
+        recorded["workloads"] = (self.workloads.gpus or list(gpus)) if self.workloads else []
+        asked = self.thermal.gpus or list(dict.fromkeys(label for labels in recorded.values() for label in labels))
+        return {label: [name for name, labels in recorded.items() if label in labels] for label in asked}
 
     @property
     def configured(self) -> list[str]:
@@ -320,6 +364,10 @@ class StudiesConfig(Model):
     def study_workloads(self) -> WorkloadsStudyConfig:
         """Return the study of workloads; a `ConfigError` where the campaign has none."""
         return _there(self.workloads, "workloads")
+
+    def study_thermal(self) -> ThermalStudyConfig:
+        """Return the study of temperature; a `ConfigError` where the campaign has none."""
+        return _there(self.thermal, "thermal")
 
     def study_survey(self) -> SurveyStudyConfig:
         """Return the survey of cards; a `ConfigError` where the campaign has none."""

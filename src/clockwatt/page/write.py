@@ -25,6 +25,7 @@ SCRIPTS = (
 TITLES = {
     "power": "Training under power limits and clocks",
     "workloads": "A dozen programs by all sensors",
+    "thermal": "Forecasts of temperature",
     "survey": "Differences between cards",
 }
 """Titles of the studies, by the name of their package."""

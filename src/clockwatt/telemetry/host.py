@@ -9,6 +9,7 @@ from pathlib import Path
 import psutil
 
 _CPUS = Path("/sys/devices/system/cpu")
+_HWMON = Path("/sys/class/hwmon")
 _POWERCAP = Path("/sys/class/powercap")
 _PROCESSOR_SENSORS = ("coretemp", "k10temp", "zenpower", "cpu_thermal")
 
@@ -31,10 +32,15 @@ class HostSensors:
     @staticmethod
     def cpu_temperature_c() -> list[float] | None:
         """Temperatures of the processor packages in °C; None where the host shows none (virtual machines)."""
-        sensors = psutil.sensors_temperatures()
-        readings = [entry for name in _PROCESSOR_SENSORS for entry in sensors.get(name, [])]
-        packages = [entry.current for entry in readings if re.match(r"Package|Tctl|Tdie", entry.label or "")]
-        return packages or [entry.current for entry in readings] or None
+        readings = [
+            (_text(entry.with_name(entry.name.replace("_input", "_label"))), float(millidegrees) * 1e-3)
+            for chip in sorted(_HWMON.glob("hwmon*"), key=lambda path: int(path.name.removeprefix("hwmon")))
+            if _text(chip / "name") in _PROCESSOR_SENSORS
+            for entry in sorted(chip.glob("temp*_input"))
+            if (millidegrees := _text(entry)).removeprefix("-").isdecimal()
+        ]
+        packages = [value for label, value in readings if re.match(r"Package|Tctl|Tdie", label)]
+        return packages or [value for _, value in readings] or None
 
     @staticmethod
     def cpu_energy_j() -> list[float] | None:
@@ -49,6 +55,13 @@ class HostSensors:
     def memory_used_bytes() -> int:
         """Return the host memory in use, in bytes."""
         return int(psutil.virtual_memory().used)
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text().strip()
+    except OSError:  # a sensor that sleeps, or has no label
+        return ""
 
 
 def _cpus_by_socket() -> list[list[int]]:

@@ -31,6 +31,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
         "telemetry",
         "signals",
     ),
+    "study_thermal": ("studies/__init__.py", "studies/thermal", "figures", "telemetry", "signals", *_PREDICTIONS),
     "study_survey": (
         "studies/__init__.py",
         "studies/survey",

@@ -55,9 +55,10 @@ def plan_studies(campaign: CampaignConfig) -> list[StudyPlan]:
 
 
 def programs(campaign: CampaignConfig, study: str, label: str) -> Iterator[Program]:
-    """Return programs of a study, `power`, `workloads`, `survey` or `parallel`, on a GPU."""
-    told = {"power": _of_power, "workloads": _of_workloads, "survey": _of_survey, "parallel": _of_parallel}[study]
-    return told(campaign, label, Path(campaign.results_dir) / layout.STUDIES / study / label)
+    """Return programs that a study records on a GPU."""
+    told = {"power": _of_power, "workloads": _of_workloads, "survey": _of_survey, "parallel": _of_parallel}.get(study)
+    folder = Path(campaign.results_dir) / layout.STUDIES / study / label
+    return iter(()) if told is None else told(campaign, label, folder)  # some record nothing themselves
 
 
 class Program(NamedTuple):

@@ -80,6 +80,8 @@ def study_jobs(campaign: CampaignConfig) -> Iterator[Job]:
     for gpu in (workloads.gpus or campaign.gpus) if workloads else ():
         yield _study_job("workloads", gpu, "workloads.parquet", "run.log")
         yield _study_job("workloads", gpu, "figures/workloads.png", "figures.log")
+    for gpu in studies.thermal_sources(campaign.gpus):
+        yield _study_job("thermal", gpu, "figures/forecast.png", "thermal.log")
     for gpu in survey.gpus if survey else ():
         for card in survey.cards(gpu) if survey else ():
             file = layout.survey_file(*card)

@@ -31,7 +31,10 @@ FLOOR_C = 1 / np.sqrt(12)
 
 FOLDS = 3
 STRIDE_S = 5.0
-"""Forecasts are judged each so often."""
+"""Forecasts are judged each so often, in short traces more often."""
+
+LEAST_JUDGED = 50
+"""Fewest forecasts of a trace, if it is long enough."""
 
 Part = tuple[list[NDArray[np.bool_]], list[NDArray[np.bool_]]]
 """Times of each trace that are trained on, and those that are held out."""
@@ -131,7 +134,7 @@ def judge(
         for place, (trace, rows) in enumerate(zip(traces, left_out, strict=True)):
             origins = np.flatnonzero(rows)
             # of shuffled rows every one is far enough from the next
-            origins = origins[origins % stride == 0]
+            origins = origins[origins % max(1, min(stride, len(trace) // LEAST_JUDGED)) == 0]
             if not len(origins):
                 continue
             forecast = fitted.forecast(trace, origins)

@@ -56,8 +56,27 @@ class Result:
     traces: list[Trace]
 
 
-def fit_study(folders: Sequence[Path], output: Path, settings: Settings, *, say: Say = lambda _: None) -> Result:
+def fit_study(
+    folders: Sequence[Path],
+    output: Path,
+    settings: Settings,
+    *,
+    figures: Path | None = None,
+    workload_of: Callable[[Path], str] | None = None,
+    say: Say = lambda _: None,
+) -> Result:
     """Fit models to records and write them, their scores and figures.
+
+    Parameters
+    ----------
+    folders, output, settings
+        Records, the folder of the fit, and what is fitted.
+    figures
+        Folder of the figures; None: `output`.
+    workload_of
+        The workload of a record by its folder; None: its name.
+    say
+        Called with a line on the current step.
 
     A model that is stored takes the richest of the inputs, and history alone: the load to come is asked for at the
     forecast.
@@ -72,7 +91,7 @@ def fit_study(folders: Sequence[Path], output: Path, settings: Settings, *, say:
     from clockwatt.studies.thermal.figures import draw_study
 
     check_output(output)
-    read = read_traces(folders)
+    read = read_traces(folders, workload_of=workload_of)
     judged, skipped = judge_all(read.traces, settings, say=say)
     task = Task(settings.inputs[-1], settings.loads[0], settings.horizons_s, read.traces[0].step_s)
     fitted, notes = {}, [*read.notes, *skipped]
@@ -100,7 +119,7 @@ def fit_study(folders: Sequence[Path], output: Path, settings: Settings, *, say:
     table = scores(judged, settings.level)
     with written_aside(output / "scores.csv") as aside:
         csv.write_csv(pa.Table.from_pandas(table, preserve_index=False), aside)
-    draw_study(table, judged, read.traces, output, virtual=virtual)
+    draw_study(table, judged, read.traces, figures or output, virtual=virtual)
     save_study(study, output)
     return Result(study, table, judged, read.traces)
 

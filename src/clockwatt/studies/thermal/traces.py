@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -109,8 +109,10 @@ class Traces:
     notes: list[str]
 
 
-def read_traces(folders: Iterable[Path], *, step_s: float = STEP_S) -> Traces:
-    """Read records, each a folder that `clockwatt record` wrote.
+def read_traces(
+    folders: Iterable[Path], *, step_s: float = STEP_S, workload_of: Callable[[Path], str] | None = None
+) -> Traces:
+    """Read records, each a folder that `clockwatt record` wrote; `workload_of` names a folder's workload.
 
     Raises
     ------
@@ -126,6 +128,8 @@ def read_traces(folders: Iterable[Path], *, step_s: float = STEP_S) -> Traces:
             raise DataFileError(f"{folder}: given twice. Name each record once.")
         seen.add(folder.resolve())
         record = read_record(folder)
+        if workload_of is not None:
+            record.name = workload_of(folder)
         found = [trace for run in record.runs for trace in _of_run(folder, record, run, step_s)]
         if not found:
             notes.append(f"{folder}: no GPU with readings of temperature and power for {_LEAST_STEPS} s; left out.")
