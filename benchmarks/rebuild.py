@@ -15,15 +15,16 @@ from collections.abc import Iterator, Sequence
 
 import result_file
 import torch
-import torchvision
 
 from clockwatt.config import PASSES, NetworkConfig, TrainingConfig
 from clockwatt.operations.build.build import build
+from clockwatt.operations.constructors import torchvision_models
 from clockwatt.operations.spec.encode import dtype_name, tensors_in
 from clockwatt.operations.spec.operation import Operation
 from clockwatt.operations.trace.trace import trace_network
 from clockwatt.schema.records import TRAINING
 
+MODELS = torchvision_models()
 SIZE = {"inception_v3": 299}
 
 
@@ -108,6 +109,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--batch", type=int, default=2)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("networks", nargs="*", default=torchvision.models.list_models(module=torchvision.models))
+    parser.add_argument("networks", nargs="*", default=MODELS.list_models(module=MODELS))
     arguments = parser.parse_args()
     raise SystemExit(0 if rebuild(arguments.networks, arguments.batch, arguments.device) else 1)
