@@ -10,12 +10,13 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping
 
+from clockwatt.gpu.amd.vendor import AmdVendor
 from clockwatt.gpu.interface import Gpu, GpuNotFoundError, InstalledGpu, Vendor
 from clockwatt.gpu.jetson.vendor import JetsonVendor
 from clockwatt.gpu.nvidia.vendor import NvidiaVendor
 from clockwatt.gpu.virtual.vendor import VirtualVendor
 
-_VENDORS: list[Vendor] = [VirtualVendor(), JetsonVendor(), NvidiaVendor()]
+_VENDORS: list[Vendor] = [VirtualVendor(), JetsonVendor(), AmdVendor(), NvidiaVendor()]
 """Vendors in the order in which they may claim a device: NVIDIA claims all remaining names."""
 
 
@@ -121,7 +122,7 @@ def _from_all(found_by: Callable[[Vendor], list[InstalledGpu]]) -> list[Installe
     """Return the GPUs of all vendors. A vendor without a driver is an error only if no other has GPUs."""
     found: list[InstalledGpu] = []
     without_driver: GpuNotFoundError | None = None
-    for vendor in _VENDORS:
+    for vendor in reversed(_VENDORS):  # NVIDIA's stand first: a campaign measures the first that is visible
         try:
             found += found_by(vendor)
         except GpuNotFoundError as error:

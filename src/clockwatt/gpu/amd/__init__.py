@@ -1,0 +1,1 @@
+"""AMD GPUs, read through amdsmi."""
