@@ -10,8 +10,8 @@ from clockwatt.workflow.fingerprint import EVERY_STAGE, PACKAGES, fingerprints
 
 ROOT = Path(clockwatt.__file__).parent
 STUDIES = {command for command in PACKAGES if command.startswith("study_")}
-RECORDED = {"study_power", "study_workloads"}
-"""Studies that read records alone."""
+WITHOUT_DATASET = {"study_power", "study_workloads", "study_parallel"}
+"""Studies that read their own measurements alone."""
 
 
 @pytest.fixture
@@ -50,8 +50,8 @@ def test_all_that_a_stage_imports_counts(command):
         ("page/assets/page.css", {"page"}),
         ("page/write.py", {"page"}),
         ("figures/draw.py", {"figures", "page", *STUDIES}),
-        ("predict/fit.py", {"fit", "validate", "figures", "page", "study_parallel", "study_thermal"}),
-        ("dataset/join.py", {"dataset", "fit", "validate", "figures", "page", *STUDIES} - RECORDED),
+        ("predict/fit.py", {"fit", "validate", "figures", "page", "study_thermal"}),
+        ("dataset/join.py", {"dataset", "fit", "validate", "figures", "page", *STUDIES} - WITHOUT_DATASET),
         ("studies/power/steps.py", {"study_power"}),
         ("schema/records.py", set(PACKAGES)),
         ("cli/options.py", set()),

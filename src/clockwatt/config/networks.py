@@ -188,6 +188,18 @@ class NetworkConfig(WithPrecision):
         """The first input, whose first size is the batch."""
         return next(iter(self.by_keyword.values()))
 
+    def with_batch(self, size: int) -> NetworkConfig:
+        """Return the network with another first size of every input that has the first input's batch size."""
+        batch = self.first_input.shape[0]
+
+        def sized(shape: list[int]) -> list[int]:
+            return [size, *shape[1:]] if shape[0] == batch else shape
+
+        if self.inputs is not None:
+            inputs = {name: one.model_copy(update={"shape": sized(one.shape)}) for name, one in self.inputs.items()}
+            return self.model_copy(update={"inputs": inputs})
+        return self.model_copy(update={"input": sized(self.first_input.shape)})
+
     @property
     def network_id(self) -> str:
         """Identity used in tables and figures, e.g. `resnet18-32x3x224x224-float32`."""

@@ -267,21 +267,10 @@ def traced_of(rows: Traced) -> TracedNetwork:
 
 
 def with_batch(network: NetworkConfig, size: int) -> NetworkConfig:
-    """Change the batch size of a network: the first size of every input that has the first input's batch size.
-
-    RequestError if the size is not valid.
-    """
+    """Return `NetworkConfig.with_batch`; RequestError if the size is not valid."""
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:
         raise RequestError(f"batch {size!r}: give whole numbers above 0.")
-    batch = network.first_input.shape[0]
-
-    def sized(shape: list[int]) -> list[int]:
-        return [size, *shape[1:]] if shape[0] == batch else shape
-
-    if network.inputs is not None:
-        inputs = {name: one.model_copy(update={"shape": sized(one.shape)}) for name, one in network.inputs.items()}
-        return network.model_copy(update={"inputs": inputs})
-    return network.model_copy(update={"input": sized(network.first_input.shape)})
+    return network.with_batch(size)
 
 
 def training_of(predictors_dir: Path) -> TrainingConfig:

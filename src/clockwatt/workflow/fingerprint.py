@@ -23,13 +23,13 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "study_power": (*_STUDY, "studies/options.py", "studies/power", "measure", "operations"),
     "study_workloads": (*_STUDY, "studies/workloads", "studies/relations"),
     "study_parallel": (
-        *_PREDICTIONS,
         "studies/__init__.py",
         "studies/parallel",
         "figures",
+        "signals",
+        *_OPERATIONS,
         "measure",
         "telemetry",
-        "signals",
     ),
     "study_thermal": ("studies/__init__.py", "studies/thermal", "figures", "telemetry", "signals", *_PREDICTIONS),
     "study_survey": (

@@ -11,6 +11,7 @@ from typing import Any
 from clockwatt.config import NetworkConfig, Pass
 from clockwatt.errors import RequestError
 from clockwatt.gpu.specs import find_spec
+from clockwatt.operations.partition import in_flight
 from clockwatt.predict.all_gpus import AllGpus
 from clockwatt.predict.answer import Answer
 from clockwatt.predict.answerer import OperationCosts, predict_network, with_memory
@@ -26,7 +27,6 @@ from clockwatt.predict.parallel.schedules import (
     ends,
     fsdp,
     fsdp_groups,
-    in_flight,
     sends,
     split,
     step_of,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ import numpy as np
 import pandas as pd
 
 from clockwatt.errors import RequestError, did_you_mean
+from clockwatt.operations.partition import balanced, block_of, order
 from clockwatt.predict.answer import Answer
 from clockwatt.predict.answerer import OperationCosts
 from clockwatt.predict.models.predictors import TARGETS
@@ -27,8 +27,6 @@ from clockwatt.schema.links import ALL_GATHER, ALL_REDUCE, BROADCAST, REDUCE_SCA
 from clockwatt.schema.records import ACCUMULATION, FORWARD, GRADIENTS, LOSS, OPTIMIZER, PARAMETERS
 
 _DEVICE, _HOST = TARGETS.index(TIME_DEVICE_CORRECTED), TARGETS.index(TIME_HOST_CORRECTED)
-_NUMBERED = re.compile(r"(?:.*_)?\d+")
-"""Part of a module's path that numbers the blocks of a network: `h.0`, `encoder_layer_0`."""
 _FORWARD_SHARE = 1 / 3
 """Of a module's time, where the forward pass alone is not predicted."""
 
@@ -98,15 +96,6 @@ class Step:
     def gradients(self) -> list[int]:
         """Bytes of each gradient, in the order of the backward pass."""
         return [size for unit in reversed(self.units) for size in unit.gradients]
-
-
-def block_of(path: str) -> str:
-    """Return the outermost module above or at a path whose name has a number, such as `model.h.0`; empty without."""
-    parts = path.split(".")
-    for place, part in enumerate(parts):
-        if _NUMBERED.fullmatch(part):
-            return ".".join(parts[: place + 1])
-    return ""
 
 
 def step_of(training: Answer, forward: Answer | None, idle_w: float | None) -> Step:
@@ -437,9 +426,6 @@ class _Queues:
         self.now_s, self.busy_s = self.now_s + seconds, self.busy_s + seconds
 
 
-GPIPE = "gpipe"
-
-
 @dataclass(frozen=True)
 class Stage:
     """Modules of one GPU, with the times of one microbatch.
@@ -518,25 +504,6 @@ def _seconds(units: Sequence[Unit]) -> float:
     return math.fsum(unit.forward_s + unit.backward_s for unit in units)
 
 
-def balanced(seconds: Sequence[float], gpus: int) -> list[int]:
-    """Return where stages begin, so that the longest is as short as possible."""
-    if len(seconds) < gpus:
-        raise RequestError(f"{{gpus_per_node}} {gpus}: the network has {len(seconds)} blocks, fewer than GPUs.")
-    until = [0.0, *itertools.accumulate(seconds)]
-    longest = {(1, end): (until[end], 0) for end in range(1, len(until))}
-    for stages in range(2, gpus + 1):
-        for end in range(stages, len(until)):
-            longest[stages, end] = min(
-                (max(longest[stages - 1, begin][0], until[end] - until[begin]), begin)
-                for begin in range(stages - 1, end)
-            )
-    places, end = [], len(seconds)
-    for stages in range(gpus, 1, -1):
-        end = longest[stages, end][1]
-        places.append(end)
-    return places[::-1]
-
-
 def _stage(step: Step, units: Sequence[Unit], *, last: bool) -> Stage:
     forward_s, backward_s = (math.fsum(getattr(unit, name) for unit in units) for name in ("forward_s", "backward_s"))
     calls = len(units) / len(step.units)
@@ -550,22 +517,6 @@ def _stage(step: Step, units: Sequence[Unit], *, last: bool) -> Stage:
         0 if last else units[-1].output_bytes,
         frozenset(unit.path for unit in units),
     )
-
-
-def order(schedule: str, stage: int, stages: int, microbatches: int) -> list[tuple[bool, int]]:
-    """Return what a stage computes: whether a forward pass, and the number of the microbatch."""
-    before = in_flight(schedule, stage, stages, microbatches)
-    rest = [(is_forward, number) for number in range(microbatches) for is_forward in (False, True)]
-    following = [(is_forward, number + before * is_forward) for is_forward, number in rest]
-    return [
-        *((True, number) for number in range(before)),
-        *((is_forward, number) for is_forward, number in following if number < microbatches),
-    ]
-
-
-def in_flight(schedule: str, stage: int, stages: int, microbatches: int) -> int:
-    """Return how many microbatches a stage keeps activations of at once."""
-    return microbatches if schedule == GPIPE else min(microbatches, stages - stage)
 
 
 def sends(stages: Sequence[Stage], links: LinkProfile) -> list[float]:

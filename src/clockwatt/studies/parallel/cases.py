@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from clockwatt.config import CampaignConfig, NetworkConfig, TrainingConfig
-from clockwatt.predict.tracing import with_batch
 from clockwatt.schema.records import MEASUREMENT_VERSION
 from clockwatt.studies.parallel.names import PIPELINE, SINGLE
 
@@ -75,7 +74,7 @@ def cases_of(campaign: CampaignConfig, label: str, count: int) -> list[Case]:
         if strategy == PIPELINE:
             batch = batch * count // study.microbatches
         for execution in gpu.execution_of(network.precision):
-            sized = with_batch(network, batch).model_copy(update={"precision": [execution]})
+            sized = network.with_batch(batch).model_copy(update={"precision": [execution]})
             case = Case("", sized, strategy, study.microbatches, campaign.training)
             content = f"{case}{study.settings}{gpu.device}{MEASUREMENT_VERSION}"
             words = (

@@ -11,7 +11,7 @@ import torch
 
 from clockwatt.errors import ClockwattError
 from clockwatt.operations.networks import BuiltNetwork
-from clockwatt.predict.parallel.schedules import balanced, block_of
+from clockwatt.operations.partition import balanced, block_of
 
 _LARGEST_COPY = 2**17
 """Elements up to which the output of a replaced module is kept."""

@@ -12,7 +12,7 @@ from torch import distributed
 from torch.distributed.device_mesh import init_device_mesh
 
 from clockwatt.operations.networks import BuiltNetwork
-from clockwatt.predict.parallel.schedules import block_of, order
+from clockwatt.operations.partition import block_of, order
 from clockwatt.studies.parallel.stages import Stage, balanced_begins
 
 Step = Callable[[], object]

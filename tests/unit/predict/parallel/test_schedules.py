@@ -5,6 +5,7 @@ import itertools
 import pytest
 
 from clockwatt.errors import RequestError
+from clockwatt.operations.partition import block_of, in_flight, order
 from clockwatt.predict.parallel.links import LinkFit, LinkProfile
 from clockwatt.predict.parallel.schedules import (
     BUCKET_BYTES,
@@ -12,12 +13,9 @@ from clockwatt.predict.parallel.schedules import (
     SLOWED,
     Step,
     Unit,
-    block_of,
     ddp,
     ends,
     fsdp,
-    in_flight,
-    order,
     sends,
     split,
 )
