@@ -39,7 +39,7 @@ def study_parallel(
 
     shown = Table("network", "strategy", "GPUs", "epoch", "energy", "speed-up", "NCCL", "items/J", box=None)
     for row in draw_study(study_dir, images).to_dict("records"):
-        speedup, shares = f"{row['speedup']:.2f}", f"{row['communication_shares']} %"
+        speedup, shares = f"{row['speedup']:.2f}".replace("nan", "–"), f"{row['communication_shares']} %"
         if isinstance(row["published_shares"], str):
             speedup += f" (published {row['published_speedup']:.2f})"
             shares += f" ({row['published_shares']} %)"

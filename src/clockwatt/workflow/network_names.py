@@ -30,7 +30,9 @@ def check_names(campaign: CampaignConfig, source: str) -> None:
         Naming the file, the key and the network.
     """
     known = set(_of_torchvision())
-    for number, network in enumerate(campaign.networks):
+    study = campaign.studies.parallel
+    keys = {"networks": campaign.networks, "studies.parallel.networks": study.networks if study else []}
+    for key, number, network in ((key, *one) for key, networks in keys.items() for one in enumerate(networks)):
         library, _, rest = network.name.partition(":")
         if not rest:
             wrong = bool(known) and network.name not in known
@@ -41,7 +43,7 @@ def check_names(campaign: CampaignConfig, source: str) -> None:
             wrong, what = library != "timm" and not _exists(library), f"no module {library!r} here or installed."
         if wrong:
             raise ConfigError(
-                f"{source}: networks[{number}].name: {network.name!r}: {what} A network of your own is written "
+                f"{source}: {key}[{number}].name: {network.name!r}: {what} A network of your own is written "
                 "package.module:callable."
             )
 

@@ -16,6 +16,7 @@ from clockwatt.studies.parallel.cases import cases_of
 from clockwatt.studies.parallel.kernels import Span
 from clockwatt.studies.parallel.measure import measure_study
 from clockwatt.studies.parallel.stages import Stage, balanced_begins
+from clockwatt.workflow.network_names import check_names
 
 CPU = torch.device("cpu")
 NETWORK = {"name": "support.small_networks:deep", "input": [4, 16]}
@@ -23,8 +24,8 @@ NETWORK = {"name": "support.small_networks:deep", "input": [4, 16]}
 
 def campaign(**study):
     gpus = {"a30": {"device": "virtual:a30", "count": 4}, "h100": {"device": "virtual:h100"}}
-    networks = {"networks": [NETWORK]}
-    return config.parse({"campaign": "test", "gpus": gpus, "studies": {"parallel": networks | study}} | networks)
+    content = {"campaign": "test", "gpus": gpus, "networks": [{"name": "resnet18", "input": [1, 3, 64, 64]}]}
+    return config.parse(content | {"studies": {"parallel": {"networks": [NETWORK]} | study}})
 
 
 def built(pass_="training"):
@@ -113,6 +114,12 @@ def test_the_batch_of_a_pipeline_is_that_of_all_gpus():
 def test_keys_that_cannot_be(study, message):
     with pytest.raises(ClockwattError, match=message):
         campaign(**study)
+
+
+def test_a_network_that_does_not_exist_is_refused_before_anything_runs():
+    study = campaign(networks=[{"name": "resnet17", "input": [4, 3, 32, 32]}])
+    with pytest.raises(ClockwattError, match=r"c.yaml: studies.parallel.networks\[0\].name: 'resnet17': no network"):
+        check_names(study, "c.yaml")
 
 
 def test_an_epoch_is_stated_beside_what_is_published(tmp_path):
