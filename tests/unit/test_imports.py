@@ -3,6 +3,7 @@
 import ast
 import graphlib
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -162,3 +163,13 @@ def test_questions_are_answered_without_what_only_fitting_needs() -> None:
         if imported.split(".")[0] in fitting
     ]
     assert found == []
+
+
+def test_what_each_job_of_the_workflow_imports_is_light() -> None:
+    checkout = Path(__file__).parents[2]
+    files = [checkout / "Snakefile", *checkout.glob("workflow/*/*.smk")]
+    lines = re.findall("^from clockwatt.*$", "\n".join(path.read_text() for path in files), re.MULTILINE)
+    assert len(lines) > 10
+    code = "\n".join([*lines, "import sys; print({'matplotlib', 'scipy', 'sklearn', 'torch'} & {*sys.modules})"])
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout == "set()\n"

@@ -11,7 +11,7 @@ OUTPUTS, in results/studies/survey/{gpu}/:
     figures     figures/*.png, *.pdf and *.csv
 """
 
-from clockwatt.studies.survey.figures import FIGURES as SURVEY_FIGURES
+from clockwatt.studies.survey.names import FIGURES as SURVEY_FIGURES
 
 SURVEY = campaign.studies.survey
 SURVEY_FILES = [

@@ -8,7 +8,7 @@ OUTPUTS, in results/studies/thermal/{gpu}/:
     figures     figures/*.png, *.pdf and *.csv         errors against the horizon, and a forecast over time
 """
 
-from clockwatt.studies.thermal.stage import FIGURES as THERMAL_FIGURES
+from clockwatt.studies.thermal.names import FIGURES as THERMAL_FIGURES
 
 THERMAL_RECORDED = {"power": "runs.parquet", "workloads": "workloads.parquet"}
 THERMAL_SOURCES = {

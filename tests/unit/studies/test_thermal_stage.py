@@ -9,6 +9,7 @@ from clockwatt import config
 from clockwatt.errors import ClockwattError, ConfigError
 from clockwatt.studies.power.measure import measure_study
 from clockwatt.studies.thermal import stage
+from clockwatt.studies.thermal.names import FIGURES
 from clockwatt.workflow.plan_studies import plan_studies
 from support.power_study import campaign as power_campaign
 
@@ -32,7 +33,7 @@ def test_models_are_fitted_to_the_records_and_held_out_by_network(tmp_path):
     forecast = pd.read_csv(folder / "figures" / "forecast.csv")
     assert forecast.groupby(["model", "load"]).size().min() > 1
     assert forecast["forecast_c"].between(20, 120).all()
-    assert all((folder / "figures" / f"{name}.png").stat().st_size for name in stage.FIGURES)
+    assert all((folder / "figures" / f"{name}.png").stat().st_size for name in FIGURES)
 
 
 def test_a_gpu_without_records_is_named(tmp_path):

@@ -13,7 +13,6 @@ from matplotlib.figure import Figure
 
 from clockwatt.figures import style
 
-FIGURES = ("cards", "positions", "temperature", "placement")
 _VIOLIN_FROM = 4
 """Fewest measurements of a card whose distribution is drawn."""
 _LABELLED_CARDS = 40

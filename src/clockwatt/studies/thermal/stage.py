@@ -18,7 +18,6 @@ from clockwatt.studies.thermal.errors import ThermalError
 from clockwatt.studies.thermal.fit import Result, Settings, fit_study
 from clockwatt.telemetry.recording.layout import RECORD
 
-FIGURES = ("forecast", "rmse")
 FIT = "fit"
 _RECORDS = "records"
 
