@@ -399,7 +399,7 @@ def _around(value: float, low: float, high: float) -> Ends:
 SMALLER = "Choose a smaller batch; `clockwatt fit-memory` finds the largest."
 """What to do about a pass that does not fit."""
 
-_OF_EAGER = "Peak memory is that of the eager pass; compiled, it is mostly less."
+_OF_EAGER = "Peak memory is that of the eager pass; the interval covers what compiled passes need, mostly less."
 
 
 def with_memory(traced: TracedNetwork, first: Answer, *others: Answer) -> list[Answer]:
@@ -413,7 +413,7 @@ def with_memory(traced: TracedNetwork, first: Answer, *others: Answer) -> list[A
     spec = spec_or_none(first.gpu_name)
     try:
         events = traced.memory or []
-        memory = pass_memory(events, pass_=first.pass_, execution=first.execution.eager, spec=spec)
+        memory = pass_memory(events, pass_=first.pass_, execution=first.execution, spec=spec)
     except (ClockwattError, ModuleNotFoundError) as error:
         return [replace(one, notes=(*one.notes, f"Memory is not predicted: {error}")) for one in answers]
     lacking = lacks_memory(replace(first, memory=memory))

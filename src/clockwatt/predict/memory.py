@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clockwatt.errors import ClockwattError
 from clockwatt.gpu.specs import GpuSpec
 from clockwatt.io.resources import resource
 from clockwatt.predict.models.trees import Trees
@@ -99,18 +98,14 @@ def pass_memory(
     used_bytes
         Memory that is not PyTorch's: the context, and what other processes hold.
 
-    Raises
-    ------
-    ClockwattError
-        If the pass is compiled: it allocates otherwise.
+    Of a compiled pass, it is the eager one's memory with the errors of compiled ones.
     """
-    if execution.compiled:
-        raise ClockwattError(f"{execution}: the memory of compiled passes is not known. Leave the mode out for it.")
     sizes = _sizes(events, execution, spec)
     allocator, peak_row = _replayed(events, sizes)
     modules = _alive(events, sizes, peak_row)
     parts = {kind: sum(size for (_, one), size in modules.items() if one == kind) for kind in MEMORY_KINDS}
-    low, high = _errors()[error_group(pass_, tf32=execution.cudnn_tf32 or execution.dtype != "float32")]
+    tf32 = execution.cudnn_tf32 or execution.dtype != "float32"
+    low, high = _errors()[error_group(pass_, tf32=tf32, compiled=execution.compiled)]
     capacity = None if spec is None else spec.memory_bytes
     fits = None
     if capacity is not None:
@@ -201,8 +196,10 @@ def _fits(events: Sequence[MemoryRow], sizes: Sequence[int], reserved: int, capa
     return True
 
 
-def error_group(pass_: str, *, tf32: bool) -> str:
+def error_group(pass_: str, *, tf32: bool, compiled: bool = False) -> str:
     """Return which networks' errors apply: workspaces of float32 convolutions without TensorFloat-32 vary more."""
+    if compiled:
+        return f"{pass_} compiled"
     return pass_ if tf32 else f"{pass_} fp32"
 
 

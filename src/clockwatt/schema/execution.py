@@ -149,11 +149,6 @@ class ExecutionSettings(str):
         return mode_of_variant(self) in (COMPILE, REDUCE_OVERHEAD)
 
     @property
-    def eager(self) -> ExecutionSettings:
-        """Return the same settings in eager mode where `torch.compile` makes the kernels, else these."""
-        return ExecutionSettings("+".join(part for part in self.split("+") if part not in (COMPILE, REDUCE_OVERHEAD)))
-
-    @property
     def variant(self) -> str:
         """Return the part of the settings that changes a network's calls, as its id ends: `float32`, `bf16_mixed`."""
         precision = self.dtype if self.autocast is None else self.precision.replace("-", "_")

@@ -86,5 +86,6 @@ def test_a_graph_is_one_launch_and_compiled_passes_have_the_memory_of_eager_ones
     assert both.time_s < graph.time_s < eager.time_s
     assert both.execution.words == "TF32, reduce-overhead"
     assert graph.memory.allocated_bytes >= eager.memory.allocated_bytes
-    assert both.memory == eager.memory
+    assert both.memory.allocated_bytes == eager.memory.allocated_bytes
+    assert both.memory.allocated_low_bytes < eager.memory.allocated_low_bytes  # fused tensors are not allocated
     assert "that of the eager pass" in both.notes[-1]
