@@ -402,6 +402,10 @@ def proposal() -> tuple[str, list[Row], list[str]]:
         start = [gpu, "time, at the power limit", "25% of the cards at work: the best"]
         return cell("placement", start, "saved over random cards, %")
 
+    interference = read("interference")
+    beside = [float(cell.split()[0]) for row in interference["rows"] for cell in row[4:]]
+    together = re.findall(r"takes ([^)]*\))", " ".join(interference["notes"]))
+
     def gemm(gpu: str, column: str = "(max − min) / median, %") -> str:
         return cell("card_variance", [gpu, "time of linear (power limit)"], column)
 
@@ -434,9 +438,13 @@ def proposal() -> tuple[str, list[Row], list[str]]:
         [
             "neighbours and co-tenants",
             "proposed",
-            "–",
-            "–",
-            f"{NOT}: proposed without figures; conditions beside the card are not measured",
+            (
+                "steps beside another program on one H100: "
+                f"{min(beside):.2f} to {max(beside):.2f} times as long as alone; on two H100s at once: {together[0]} "
+                "times ([Cards](cards.md#programs-beside-each-other-on-one-h100))"
+            ),
+            "`python benchmarks/interference.py`; your own cards: `snakemake study_survey`",
+            f"{OTHER_CARD}; proposed without figures",
         ],
     ]
     return "Proposal: variability over a cluster", rows, []
