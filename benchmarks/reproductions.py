@@ -353,7 +353,7 @@ def assignment() -> tuple[str, list[Row], list[str]]:
     """The assignment on memory, layers and two GPUs."""
 
     def vgg(column: str) -> str:
-        return cell("several_gpus-vgg16", ["here", "ddp"], column)
+        return cell("parallel_study", ["vgg16", "ddp"], column)
 
     rows = [
         [
@@ -380,19 +380,27 @@ def assignment() -> tuple[str, list[Row], list[str]]:
         [
             "VGG-16 on one and two GPUs",
             "speed-up 1.89; NCCL 19.8 and 21.5 % of kernel time",
-            f"two H100, DDP: speed-up {vgg('speed-up')}, NCCL {vgg('NCCL share of kernel time, %')} % of kernel time",
-            "`python benchmarks/several_gpus.py seen benchmarks/parallel/measured-h100.jsonl`",
+            (
+                f"two H100s, DDP: speed-up {vgg('speed-up')}, NCCL {vgg('NCCL share of kernel time, %')} % of kernel "
+                f"time, {vgg('items per joule')} images per joule "
+                "([Several GPUs](several-gpus.md#the-assignments-experiment-on-two-h100s))"
+            ),
+            "`python benchmarks/parallel_study.py`; your own GPUs: `snakemake study_parallel`",
             OTHER_CARD,
         ],
         [
             "occupancy and SM efficiency",
             "55.6 and 99.3 %",
-            "–",
-            "–",
-            f"{NOT}: by default NVIDIA's driver gives these counters to administrators alone, and clockwatt reads none",
+            f"the same steps: {vgg('occupancy, %')} and {vgg('SM efficiency, %')} %, from launched blocks",
+            "`python benchmarks/parallel_study.py`",
+            OTHER_CARD,
         ],
     ]
-    return "Assignment: memory, layers, two GPUs", rows, []
+    notes = [
+        "![Energy of an item on one and two H100s](two-h100s-energy.png)",
+        "![Kernels and communications of VGG-16 on two H100s](two-h100s-timeline.png)",
+    ]
+    return "Assignment: memory, layers, two GPUs", rows, notes
 
 
 def proposal() -> tuple[str, list[Row], list[str]]:

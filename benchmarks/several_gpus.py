@@ -8,8 +8,7 @@
 `predict` predicts the cases of `parallel_truth.py`, which measures them; `{network}` in LINKS stands for the network's
 name; `--host-of` takes the factor of the host from measured and predicted steps on one GPU. `pack` shortens what was
 measured. `score` compares it with predictions, of which the first are blind; errors of one GPU are not counted among
-those of several. `seen` writes tables without predictions: VGG-16 as in the assignment, and GPUs and programs that run
-beside each other.
+those of several. `seen` writes a table without predictions: GPUs and programs that run beside each other.
 """
 
 import argparse
@@ -190,36 +189,7 @@ def machine(line: dict[str, Any]) -> str:
 
 
 def seen(lines: list[dict[str, Any]]) -> None:
-    """Write the assignment's table, and the one of GPUs and programs beside each other."""
-    steps = {line["strategy"]: line for line in lines if line.get("network") == "vgg16"}
-    rows: list[list[Any]] = [["assignment", "two GPUs", "–", 1.89, "–", "19.8 and 21.5", "–"]]
-    for strategy, line in steps.items():
-        images = 64 * (1 if strategy == "pipeline" else len(line["ranks"]))
-        shares, hidden = [], []
-        for profile in (rank["profile"] for rank in line["ranks"]):
-            shares.append(f"{100 * profile['nccl_s'] / (profile['kernel_sum_s'] + profile['nccl_s']):.1f}")
-            hidden.append(f"{100 * profile['overlap_s'] / (profile['nccl_s'] or np.nan):.0f}")
-        speed_up = images / 64 * steps["one"]["time_s"] / line["time_s"]
-        energy_j = sum(rank["energy_j"] for rank in line["ranks"])
-        rows.append([
-            "here", strategy, round(1e3 * line["time_s"], 1), round(speed_up, 2), round(images / energy_j, 2),
-            " and ".join(shares), " and ".join(hidden).replace("nan", "–"),
-        ])  # fmt: skip
-    result_file.write(
-        "several-gpus",
-        "VGG-16 on one and two GPUs: the assignment and here",
-        (
-            "source", "strategy", "step, ms", "speed-up", "images per joule", "NCCL share of kernel time, %",
-            "of it beside other kernels, %",
-        ),
-        rows,
-        notes=(
-            "64 images on each GPU, TF32, SGD; the pipeline has 64 in all, in 4 microbatches.",
-            "NCCL kernels that wait for the other GPU count too.",
-        ),
-        file=result_file.RESULTS / "several_gpus-vgg16.json",
-        hardware=machine(lines[0]),
-    )  # fmt: skip
+    """Write the table of GPUs and programs beside each other."""
     of_titles: dict[tuple[str, str, int], list[dict[str, Any]]] = {}
     for line in lines:
         for rank, answers in enumerate(line["ranks"] if line["kind"] in ("cards", "shared") else []):
