@@ -268,7 +268,7 @@ def main() -> None:
             f"Commits: {', '.join(f'{name} {commit}' for name, commit in sorted(commits.items()))}.",
             ("Refused are also scripts that need the Hugging Face Hub (FileNotFoundError), which could not be reached, "
             "and scripts that do not run with the installed versions of transformers and accelerate (ImportError, "
-            "AttributeError). No real step was measured beside these answers."),
+            "AttributeError). The tables of first real steps compare answers for an H100."),
         ],
     )  # fmt: skip
 

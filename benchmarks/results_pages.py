@@ -18,7 +18,10 @@ PAGES = {
     "reproductions": ("Reproductions", "What of the five studies that clockwatt continues is reproduced?"),
     "unseen-networks": ("Unseen networks", "How accurate are predictions of networks that were never measured?"),
     "memory": ("Memory", "How accurate is the predicted peak memory of a pass?"),
-    "preflight": ("Preflight", "Which public training scripts does `clockwatt preflight` follow unchanged?"),
+    "preflight": (
+        "Preflight",
+        "Which public training scripts does `clockwatt preflight` follow, and how near are its answers?",
+    ),
     "composition": (
         "Composition",
         "How accurate are networks that are composed from measured or predicted operations?",
