@@ -47,7 +47,14 @@ REMARKS = {
     "examples/dcgan/main.py --dataset fake --accel": (
         "The step that preflight follows also saves images, which every hundredth step does."
     ),
-    "nanoGPT/train.py config/train_shakespeare_char.py": "Makes its batches in the step; preflight leaves that out.",
+    "nanoGPT/train.py config/train_shakespeare_char.py": (
+        "It makes its batches in the step, which preflight leaves out. Steps took 9 to 17 ms: the host was unsteady."
+    ),
+    "examples/mnist/main.py": "Host-bound. Most of the prediction is the fixed host time of a backward pass.",
+    "examples/mnist_rnn/main.py --accel": (
+        "Host-bound. Most of the prediction is the fixed host time of a backward pass, and of an LSTM. "
+        "Memory of cuDNN's LSTM is probably missing."
+    ),
     "examples/super_resolution/main.py --upscale_factor 3 --accel": "Not timed: the script ends after four steps.",
     "examples/mnist_forward_forward/main.py": f"Not timed: its first optimizer steps for less than {WINDOW_S:g} s.",
     "examples/word_language_model/main.py --accel --use-optimizer": (
