@@ -56,6 +56,7 @@ class PowerRunRow:
     end_s: float
     time_s: float
     energy_j: float | None  # readings of power, integrated
+    energy_summed_j: float | None  # Σ Δt·P of the same readings, as in the report on power limits
     energy_counter_j: float | None
     power_mean_w: float | None
     power_high_w: float | None  # 95 % of the readings are below it: what it draws at work
@@ -181,6 +182,7 @@ class _Recorded:
         run, whole = self._run, self._whole
         setting, asked = setting_of(run.point)
         during = self._during(self._frame)
+        power = power_readings(during, float(whole["end_s"]))
         reasons = during["throttle_reasons"].dropna().astype("int64")
         loaded = reasons[(reasons & GPU_IDLE) == 0]
         return PowerRunRow(
@@ -188,8 +190,9 @@ class _Recorded:
             network=run.task.name, point=str(run.point), setting=setting, asked=asked, repetition=run.repetition,
             turn=run.turn, record=str(self._folder.relative_to(self._study_dir)), data=self._data,
             start_s=whole["start_s"], end_s=whole["end_s"], time_s=whole["time_s"], energy_j=known(whole["energy_j"]),
+            energy_summed_j=known(signals.summed_energy_j(power.index, power)),
             energy_counter_j=known(whole["energy_counter_j"]), power_mean_w=known(whole["power_w"]),
-            power_high_w=known(power_readings(during, float(whole["end_s"])).quantile(0.95)),
+            power_high_w=known(power.quantile(0.95)),
             # held all the time; a training of less than a second may lie between two readings of it
             power_limit_w=known(self._frame["power_limit_w"].min()),
             power_cap_share=float(((loaded & SW_POWER_CAP) != 0).mean()) if len(loaded) else None,

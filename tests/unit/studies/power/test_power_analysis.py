@@ -109,6 +109,8 @@ def test_jitter_is_the_deviation_of_intervals_over_their_mean():
     found = sampling.histogram(sampling.intervals(readings))
     assert found["jitter"].iloc[0] == pytest.approx(0.1)
     assert found["share"].sum() == pytest.approx(1)
+    rates = [1 / 0.09, 1 / 0.11]
+    assert [found["mean_hz"].iloc[0], found["deviation_hz"].iloc[0]] == pytest.approx([np.mean(rates), np.std(rates)])
 
 
 def test_every_figure_and_table_is_written(study_dir):

@@ -47,8 +47,8 @@ def histogram(between: pd.DataFrame) -> pd.DataFrame:
     -------
     pandas.DataFrame
         For each sampling rate (`lane`) and bin: `lane`, `from_s`, `to_s`, `share` of its intervals; and of the sampling
-        rate as a whole `median_s`, `jitter` (deviation over mean) and `beyond`, the share that lies outside of the
-        bins.
+        rate as a whole `median_s`, `mean_hz` and `deviation_hz` of one over the intervals, `jitter` (deviation of the
+        intervals over their mean) and `beyond`, the share that lies outside of the bins.
     """
     parts = []
     for lane, own in between.groupby("lane"):
@@ -57,13 +57,17 @@ def histogram(between: pd.DataFrame) -> pd.DataFrame:
         # both sampling rates in the same relative width, so that they can be compared by eye
         edges = median * np.linspace(0.5, 1.5, _BINS + 1)
         counts, _ = np.histogram(values, edges)
-        told = {"lane": lane, "median_s": median, "jitter": _jitter(own["interval_s"])}
+        rate_hz = 1 / values[values > 0]
+        told = {
+            "lane": lane, "median_s": median, "mean_hz": float(rate_hz.mean()), "deviation_hz": float(rate_hz.std()),
+            "jitter": _jitter(own["interval_s"]),
+        }  # fmt: skip
         parts.append(
             pd.DataFrame({"from_s": edges[:-1], "to_s": edges[1:], "share": counts / len(values)}).assign(
                 **told, beyond=1 - counts.sum() / len(values)
             )
         )
-    columns = ["lane", "from_s", "to_s", "share", "median_s", "jitter", "beyond"]
+    columns = ["lane", "from_s", "to_s", "share", "median_s", "mean_hz", "deviation_hz", "jitter", "beyond"]
     return pd.concat(parts, ignore_index=True)[columns] if parts else pd.DataFrame(columns=columns)
 
 
@@ -79,7 +83,8 @@ def draw_histogram(data: pd.DataFrame, *, virtual: bool) -> Figure:
         width = own["to_s"] - own["from_s"]
         axes.bar(1e3 * own["from_s"], 100 * own["share"], 1e3 * width, align="edge", color=colour)
         median, jitter, beyond = own["median_s"].iloc[0], own["jitter"].iloc[0], own["beyond"].iloc[0]
-        words = f"median {1e3 * median:.1f} ms\njitter {100 * jitter:.2f} %"
+        mean_hz, deviation_hz = own["mean_hz"].iloc[0], own["deviation_hz"].iloc[0]
+        words = f"median {1e3 * median:.1f} ms\n{mean_hz:.3g} ± {deviation_hz:.2g} Hz\njitter {100 * jitter:.2f} %"
         words += f"\n{100 * beyond:.2g} % outside" if beyond > 0 else ""
         axes.text(0.97, 0.95, words, transform=axes.transAxes, ha="right", va="top", fontsize=7)
         axes.set_xlabel("time between readings (ms)")
@@ -89,7 +94,8 @@ def draw_histogram(data: pd.DataFrame, *, virtual: bool) -> Figure:
     line[0].set_ylabel("share of intervals")
     style.footer(
         figure,
-        "All runs. Jitter: deviation of the intervals over their mean. Both axes span half to one and a half medians.",
+        "All runs. ±: deviation. Jitter: deviation of the intervals over their mean. "
+        "Both axes span half to one and a half medians.",
     )
     return figure
 
