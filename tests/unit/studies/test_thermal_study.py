@@ -31,6 +31,7 @@ from clockwatt.studies.thermal.intervals import Intervals, Misses, coverage
 from clockwatt.studies.thermal.models.base import truth
 from clockwatt.studies.thermal.models.rc import RcNetworks
 from clockwatt.studies.thermal.models.registry import MODELS
+from clockwatt.studies.thermal.models.table import Scaling
 from clockwatt.studies.thermal.stored import Fitted, Study, load_study, save_study
 from clockwatt.studies.thermal.traces import Trace, _stretches, read_traces
 from support.shared import made_once
@@ -83,6 +84,10 @@ def test_a_model_of_temperature_alone_does_not_see_power(records: list[Path], na
     origins = np.arange(60, 90)
     other = replace(traces[0], power_w=traces[0].power_w[::-1])
     np.testing.assert_array_equal(model.forecast(traces[0], origins), model.forecast(other, origins))
+
+
+def test_a_trace_without_rows_of_a_fold_and_without_features_scales_to_nothing() -> None:
+    assert Scaling.of({"power_limit_w": np.full(3, 700.0)}).matrix({"power_limit_w": np.zeros(0)}, 0).shape == (0, 0)
 
 
 def test_a_record_is_read_onto_an_even_grid(pair: Path) -> None:

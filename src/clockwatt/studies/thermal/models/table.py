@@ -42,7 +42,8 @@ class Scaling:
     def matrix(self, features: dict[str, Array], rows: int) -> Array:
         """Return standardised features; shape (rows, columns)."""
         unknown = np.full(rows, np.nan)
-        values = np.array([features.get(name, unknown) for name in self.columns], float).reshape(-1, rows).T
+        values = np.array([features.get(name, unknown) for name in self.columns], float)
+        values = values.reshape(len(self.columns), rows).T
         return np.nan_to_num((values - self.mean) / self.scale, nan=0.0, posinf=0.0, neginf=0.0)
 
 
