@@ -2,8 +2,8 @@
 
 10,000 calls to warm up, then 3 blocks of at least 10 s of back-to-back calls, timed on the host with the device
 synchronised at both ends, as `torch.utils.benchmark` does; meanwhile `nvidia-smi` writes the driver's power reading as
-often as it can. Power is the mean of the readings within three standard deviations of their mean, energy is power times
-time.
+often as it can. Power is the mean of the readings within three standard deviations of their mean, and those readings'
+deviation its error; energy is power times time.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SMI = ["nvidia-smi", "--query-gpu=timestamp,power.draw", "--format=csv,noheader,
 
 @dataclass(frozen=True)
 class ThesisResult:
-    """Per call, with the standard error of the blocks' mean and of the readings' mean."""
+    """Per call, with the standard error of the blocks' mean and the deviation of the power readings."""
 
     time_s: float
     time_error_s: float
@@ -52,10 +52,10 @@ def thesis_procedure(bench: Bench, subject: Subject, power_file: Path) -> Thesis
         with power_readings(bench, power_file) as finish:
             times = [timed_block(bench, workload, calls) / calls for _ in range(BLOCKS)]
             power = finish()
-    kept = power[np.abs(power - power.mean()) <= 3 * power.std()]
+    estimate = energy.thesis_mean(power)
     return ThesisResult(
         float(np.mean(times)), float(np.std(times, ddof=1) / BLOCKS**0.5),
-        float(kept.mean()), float(kept.std(ddof=1) / kept.size**0.5),
+        estimate.value, estimate.standard_error,
         calls * BLOCKS, warm_up_calls, power.size,
     )  # fmt: skip
 

@@ -235,7 +235,8 @@ class MeasurementRow:
     power_trapezoid_standard_error_w: float | None = None
     power_samples_w: float | None = None
     power_samples_standard_error_w: float | None = None
-    power_thesis_w: float | None = None
+    power_thesis_w: float | None = None  # its energy: power_thesis_w · time_eager_s
+    power_thesis_deviation_w: float | None = None  # of the readings, which the thesis takes as error
     power_idle_w: float | None = None
     power_idle_standard_error_w: float | None = None
     energy_j: float | None = None  # per call: power_w · time_eager_s

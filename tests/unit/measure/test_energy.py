@@ -203,3 +203,4 @@ def test_the_thesis_leaves_out_what_is_beyond_three_sigma() -> None:
     assert estimate is not None
     assert estimate.samples == 99
     assert estimate.value == pytest.approx(50.25, abs=0.01)
+    assert estimate.standard_error == pytest.approx(0.25, rel=0.02)  # deviation of the readings, not of their mean

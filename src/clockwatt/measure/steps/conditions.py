@@ -49,7 +49,8 @@ def put_power(row: MeasurementRow, run: LoadRun, around: Surroundings) -> None:
     for name, estimate in estimates.items():
         POWER_BY_ESTIMATOR[name].put(row, estimate.value, estimate.standard_error)
     thesis = energy.thesis_power(readings, run.window)
-    row.power_thesis_w = thesis.value if thesis else None
+    if thesis is not None:
+        row.power_thesis_w, row.power_thesis_deviation_w = thesis.value, thesis.standard_error
     if energy.disagree(estimates):
         row.flags.append(Flag.SENSORS_DISAGREE)
     if energy.counter_wrapped(readings, run.window):

@@ -166,15 +166,20 @@ def samples_power(readings: PowerReadings, window: Window, sensors: Sensors) -> 
 
 
 def thesis_power(readings: PowerReadings, window: Window) -> Estimate | None:
-    """Mean of the driver's power readings less than three standard deviations (of a sample) from their mean.
-
-    This is the procedure of C. Nicolai's thesis.
-    """
+    """Return the driver's power readings by `thesis_mean`; None below two readings."""
     power = readings.average.within(window.start_ns, window.end_ns).value
-    if power.size < 2:
-        return None
-    deviation = power.std(ddof=1)
-    return mean_estimate(power[np.abs(power - power.mean()) < 3 * deviation] if deviation else power)
+    return thesis_mean(power) if power.size > 1 else None
+
+
+def thesis_mean(power_w: Floats) -> Estimate:
+    """Return mean and error as in equations 3.1–3.9 of C. Nicolai's thesis; readings in W, two at least.
+
+    The mean is of readings less than three standard deviations (of a sample) from the mean of all. Its error is their
+    standard deviation, where other estimators give the standard error of the mean.
+    """
+    deviation = power_w.std(ddof=1)
+    kept = power_w[np.abs(power_w - power_w.mean()) < 3 * deviation] if deviation else power_w
+    return Estimate(float(kept.mean()), float(kept.std(ddof=1)), int(kept.size))
 
 
 def quickest(readings: PowerReadings, sensors: Sensors) -> tuple[Series, SensorTraits]:
