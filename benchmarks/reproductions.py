@@ -97,12 +97,13 @@ def thesis() -> tuple[str, list[Row], list[str]]:
         [
             "equations 3.1–3.9: mean power and its error",
             "mean of readings within 3 σ (n − 1, <), σ as error, energy = time × power",
-            "column `power_thesis_w` with the same filter; on 12 operations of an H200 off by "
+            "columns `power_thesis_w` and `power_thesis_deviation_w` of each measurement, beside ours (idle + "
+            "dynamic), energy as power × time; on 12 operations of an H200 its power off by "
             + cell("accuracy", ["median / worst"], "thesis: power")
             + ", ours by "
             + cell("accuracy", ["median / worst"], "power"),
             '`python benchmarks/accuracy.py measure --device "NVIDIA H200"`',
-            f"{PARTLY}: σ is not stored as error",
+            f"{OTHER_CARD}: the same equations",
         ],
         [
             "its procedure end to end",
@@ -218,16 +219,19 @@ def power_report() -> tuple[str, list[Row], list[str]]:
         [
             "jitter of power readings",
             "mean and deviation in Hz",
-            "figures `sampling_interval`, `jitter`: deviation over mean",
+            "figure `sampling_interval`: mean ± deviation in Hz of each sampling rate; `jitter`: deviation over mean",
             POWER_STUDY,
-            f"{PARTLY}: not in Hz",
+            OTHER_CARD,
         ],
         [
             "cumulative energy",
             "to the longest run, Σ Δt·P",
-            "figure `cumulative_energy`, trapezoid",
+            (
+                "figure `cumulative_energy`, trapezoid, to the shortest run; "
+                "in `runs.parquet` `energy_summed_j` (Σ Δt·P) beside `energy_j`"
+            ),
             POWER_STUDY,
-            f"{PARTLY}: Σ Δt·P does not stand beside it",
+            f"{PARTLY}: the mean ends with the shortest run, where another mean would begin",
         ],
         [
             "epochs",
@@ -261,7 +265,11 @@ def temperature() -> tuple[str, list[Row], list[str]]:
         start = [data, model, inputs]
         return " / ".join(cell("thermal_moment", start, f"rows, {part}") for part in ("one workload", "all workloads"))
 
-    recorded = f"{PARTLY}: runs on a CPU in tests, not recorded on a GPU"
+    recorded = f"{OTHER_CARD}: 3 turns of 6 s, cut short"
+    (h100,) = {row[0] for row in read("thermal_moment")["rows"] if str(row[0]).startswith("workloads on ")}
+
+    def busy(name: str) -> str:
+        return cell("thermal_moment-workloads", [name], "GPU busy (%)")
 
     def workload(name: str) -> str:
         return f"`{MODULE}.{name}`"
@@ -275,13 +283,16 @@ def temperature() -> tuple[str, list[Row], list[str]]:
             "power alone 2.64 / 7.92 °C on one / several workloads, all sensors 0.80 / 5.22, LSTM 0.42; rows shuffled",
             "; ".join(
                 f"{data}: power {moment(data, 'linear', 'power')}, all sensors {moment(data, 'XGBoost', 'all sensors')}"
-                for data in ("operations on H100", "operations on H200", "loads on a virtual A30")
+                for data in (h100, "operations on H100", "operations on H200", "loads on a virtual A30")
             )
-            + "; LSTM of the next reading, virtual A30: "
-            + moment("loads on a virtual A30", "lstm, next reading", "all sensors")
+            + "; LSTM of the next reading: "
+            + "; ".join(
+                f"{data} {moment(data, 'lstm, next reading', 'all sensors')}"
+                for data in (h100, "loads on a virtual A30")
+            )
             + "; runs and workloads held out: [Temperature](temperature.md)",
             MOMENT,
-            f"{PARTLY}: on real cards operations, in place of workloads over time",
+            f"{OTHER_CARD}: workloads in turns of 6 s, too short for an LSTM and for warming up over minutes",
         ],
         [
             "goal of 0.1 °C",
@@ -297,9 +308,10 @@ def temperature() -> tuple[str, list[Row], list[str]]:
         [
             "Black–Scholes",
             "50,000 scalar calls with gradients, GPU use 8 %",
-            "`black_scholes_original`: the same calls; `black_scholes`, vectorised: GPU use "
-            + cell("record_workloads", ["black scholes"], "GPU busy (%)")
-            + " %",
+            (
+                f"`black_scholes_original`: the same calls, GPU use {busy('black_scholes_original')} %; "
+                f"`black_scholes`, vectorised: {busy('black_scholes')} %"
+            ),
             workload("black_scholes_original"),
             recorded,
         ],

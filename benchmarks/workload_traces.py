@@ -34,7 +34,8 @@ def _cut(trace: Trace) -> list[Trace]:
         return [trace]
     pieces = []
     for phase in phases.assign(turn=phases.groupby("name").cumcount() + 1).itertuples():
-        inside = (trace.time_s >= phase.start_s) & (trace.time_s <= phase.end_s)
+        # the mean power of a step is of the time before it, which must not hold the workload before this one
+        inside = (trace.time_s - trace.step_s >= phase.start_s) & (trace.time_s <= phase.end_s)
         if inside.sum() >= _LEAST_STEPS:
             pieces.append(
                 _at(trace, inside, workload=str(phase.name), run=f"{trace.run}/turn-{phase.turn}/{phase.name}")
