@@ -16,6 +16,11 @@ def wide() -> nn.Module:
     return nn.Sequential(nn.Linear(16, 256), nn.ReLU(), nn.Linear(256, 16))
 
 
+def tail() -> nn.Module:
+    """A second block without parameters."""
+    return nn.Sequential(nn.Linear(16, 16), nn.Softplus())
+
+
 def normalised() -> nn.Module:
     """Modules of another kind."""
     return nn.Sequential(*[nn.Sequential(nn.LayerNorm(16), nn.Linear(16, 16), nn.GELU()) for _ in range(5)])

@@ -22,10 +22,11 @@ def write_help(command: Any, context: Any, formatter: Any) -> None:
     command.format_usage(context, formatter)
     formatter.write(f"\n{command.help}\n")
     panels: dict[str, list[tuple[str, str]]] = {}
-    for inner in getattr(command, "commands", {}).values():
+    commands = getattr(command, "commands", {})
+    for inner in commands.values():
         panels.setdefault(inner.rich_help_panel or "Commands", []).append((inner.name, inner.help.removesuffix(".")))
     for parameter in command.get_params(context):
-        if (row := parameter.get_help_record(context)) is not None:
+        if (row := parameter.get_help_record(context)) is not None and not (commands and parameter.name == "help"):
             panel = getattr(parameter, "rich_help_panel", None) or _REST[parameter.param_type_name]
             name = parameter.metavar if parameter.param_type_name == "argument" else row[0]
             panels.setdefault(panel, []).append((name, _RANGE.sub("", row[1]).replace(".  [", " [").removesuffix(".")))

@@ -64,12 +64,15 @@ def pipeline_step(built: BuiltNetwork, microbatches: int, begins: Sequence[str] 
         distributed.broadcast_object_list(chosen, 0, device=built.device)
     stage = Stage(built, chosen[0], rank)
     gc.collect()
-    built.make_optimizer()
+    trains = next(built.module.parameters(), None) is not None  # a stage may be an activation and a pool
+    if trains:
+        built.make_optimizer()
     queue = order(SCHEDULE, rank, count, microbatches)
     forward, backward = _directions(built.device)
 
     def step() -> None:
-        built.optimizer.zero_grad(set_to_none=True)
+        if trains:
+            built.optimizer.zero_grad(set_to_none=True)
         kept: dict[int, tuple[torch.Tensor, torch.Tensor | None]] = {}
         sends = []
         for is_forward, number in queue:
@@ -89,7 +92,8 @@ def pipeline_step(built: BuiltNetwork, microbatches: int, begins: Sequence[str] 
         for send in sends:
             if send is not None:
                 send.wait()
-        built.optimizer.step()
+        if trains:
+            built.optimizer.step()
 
     return step
 
