@@ -1,8 +1,8 @@
 """Predict the drawn passes for an H100, eager, compiled and as a captured graph, before they are measured.
 
-    python benchmarks/compiled/predict.py [--part K/N] [--cache DIR]
+    python benchmarks/compiled/predict.py [--part K/N] [--cache DIR] [--output FILE]
 
-The last part to end writes `predicted-h100.json`.
+The last part to end writes FILE, `predicted-h100.json` by default.
 """
 
 from __future__ import annotations
@@ -41,8 +41,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cache", type=Path, default=Path("results/compiled"))
     parser.add_argument("--part", default="1/1", help="K/N: predict every N-th pass, from the K-th")
+    parser.add_argument("--output", type=Path, default=HERE / "predicted-h100.json")
     arguments = parser.parse_args()
-    arguments.cache = arguments.cache.resolve()
+    arguments.cache, arguments.output = arguments.cache.resolve(), arguments.output.resolve()
     arguments.cache.mkdir(parents=True, exist_ok=True)
     os.chdir(HERE.parents[1])  # configurations are named from the checkout's root
     part, parts = map(int, arguments.part.split("/"))
@@ -60,7 +61,7 @@ def main() -> None:
             print(path.name, found.get("device_s"), found.get("error"), flush=True)
     if all(path.exists() for _, _, path in places):
         rows = [path.read_text() for _, _, path in places]
-        (HERE / "predicted-h100.json").write_text("[\n" + ",\n".join(rows) + "\n]\n", encoding="utf-8")
+        arguments.output.write_text("[\n" + ",\n".join(rows) + "\n]\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
