@@ -41,8 +41,8 @@ PREPARE_S, TIMED_S = 150.0, 30.0
 IMAGES = 10_000
 FAR = 30.0
 """Error in % from which its cause is named."""
-WANTED = {"time, ms": 18, "energy, J": 25, "peak allocated, GiB": 6, "peak reserved, GiB": None}
-"""Quantity to the largest median error in % that meets the target."""
+WANTED = {"time, ms": None, "energy, J": None, "peak allocated, GiB": 2, "peak reserved, GiB": 4}
+"""Quantity to the largest median error in % that meets the target, that of all memory; times and energies have none."""
 REMARKS = {
     "examples/dcgan/main.py --dataset fake --accel": (
         "The step that preflight follows also saves images, which every hundredth step does."
