@@ -346,8 +346,8 @@ def report(file: Path) -> None:
          *(cell for quantity in WANTED for cell in (f"{quantity}: predicted", "measured", "error, %")), "remark"],
         rows, hardware=hardware,
         notes=[
-            f"Each script ran unchanged. After {WARM_STEPS} steps its loaders gave one batch again and again.",
-            "Loading is not in an answer.",
+            f"No script was edited. After {WARM_STEPS} steps its loaders repeat one batch.",
+            "Loading is neither timed nor predicted.",
             f"Time is the median step of {WINDOW_S:g} s. Peak memory is PyTorch's, of these steps.",
             "Energy is that of all these steps, also of those that save or validate, by the card's counter.",
         ],

@@ -100,6 +100,7 @@ def write_predicted(steps: pd.DataFrame) -> None:
         notes=[
             "One GPU: `clockwatt predict NETWORK --input SHAPE --gpu h100 --pass training --precision tf32`.",
             f"Two GPUs: the same with `--gpus-per-node 2 --strategy STRATEGY --links {LINKS}`.",
+            "Pipelines: with twice the batch.",
             f"Medians of errors on two GPUs: time {median_time:.1f} %, energy {median_energy:.1f} %.",
             "Not blind: steps of these networks, measured the day before, are among those that set the costs of hosts.",
             "Time of the slowest GPU, energy of both. The host was not calibrated.",

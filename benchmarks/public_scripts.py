@@ -262,7 +262,7 @@ def main() -> None:
     commits = {one.parent.name: one.read_text(encoding="utf-8").strip()[:12] for one in sources.glob("*/COMMIT")}
     predicted = sum(row[2] == "predicted" for row in rows)
     result_file.write(
-        "preflight", "Public training scripts, unchanged", _FIELDS, rows,
+        "preflight", "Public training scripts, unchanged, predicted for an H200", _FIELDS, rows,
         targets=[result_file.target("runs unchanged and answered", predicted, at_least=10, unit=f"of {len(rows)}")],
         notes=[
             f"Commits: {', '.join(f'{name} {commit}' for name, commit in sorted(commits.items()))}.",

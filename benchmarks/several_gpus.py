@@ -146,7 +146,7 @@ def score(measured: Path, predicted: list[Path]) -> None:
         several = [error for (_, strategy), error in errors.items() if strategy != "one"]
         if not place:
             blind = [target for name in LIMITS for target in targets(f"{measured.stem}: ", name, several)]
-        host = f"host {content['host']}" if content["host"] else "that of the links"
+        host = f"host {content['host']}" if content["host"] else "host of the links"
         result_file.write(
             "several-gpus",
             f"Steps on two H100 and their predictions, {title}",

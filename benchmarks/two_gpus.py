@@ -55,7 +55,7 @@ def main() -> None:
         notes=(
             "Energy and memory are those of one GPU.",
             "Links and host are of another machine, where costs of DDP and FSDP2 were fitted to these networks, too.",
-            "What was seen does not state precision, optimizer or host.",
+            "The values seen are from another report, which does not state precision, optimizer or host.",
             "TF32 is assumed, AdamW for GPT-2, and SGD for the others.",
         ),
         hardware="seen on 2 × NVIDIA H100 of one host",
