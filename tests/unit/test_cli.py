@@ -182,9 +182,10 @@ def test_wrong_usage_is_one_message(words: str, message: str, tmp_path: Path) ->
 
 
 def test_an_interrupted_command_says_so(tmp_path: Path) -> None:
+    (tmp_path / "endless.py").write_text("import time\n\n\ndef network():\n    time.sleep(600)\n")
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a child inherits that it is ignored
     with subprocess.Popen(
-        [sys.executable, "-m", "clockwatt", "predict", "resnet50", "--gpu", "h200"],
+        [sys.executable, "-m", "clockwatt", "predict", "endless:network", "--input", "1,16", "--gpu", "h200"],
         cwd=tmp_path, stderr=subprocess.PIPE, text=True,
         env=os.environ | ready_clockwatt.environment() | {"CLOCKWATT_CACHE_DIR": str(tmp_path)},
     ) as process:  # fmt: skip
