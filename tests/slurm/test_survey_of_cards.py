@@ -92,7 +92,7 @@ def test_a_survey_goes_on_after_a_reboot_and_an_interruption(accounting_cluster,
     ended = states(accounting_cluster, tmp_path)
     assert Counter(state for state, _ in ended)["COMPLETED"] == 3, ended
     assert len({comment for state, comment in ended if state == "COMPLETED"}) == 3, "no card was measured twice"
-    assert len(ended) == 4, "one job was lost with its node"
+    assert len(ended) in (3, 4), "one job was lost with its node; accounting knows it, unless it had just begun"
 
 
 def measuring(cluster: SlurmCluster) -> set[str]:
