@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextvars import ContextVar
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,6 +20,9 @@ from clockwatt.io.resources import comes_with_clockwatt
 from clockwatt.io.seal import COMPRESSION as COMPRESSION
 from clockwatt.io.seal import SealedWriter
 from clockwatt.schema.records import FORMER_NAMES, READABLE_SINCE, SCHEMA_VERSION
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 BATCH_ROWS = 20_000
 """Rows that are held at once where a file is read in parts."""
@@ -264,6 +268,23 @@ def read_table(path: Path, schema: pa.Schema, columns: list[str] | None = None) 
         with _told_as_damaged(path):
             table = parquet.read(columns=stored_columns(parquet.schema_arrow.names, wanted.names))
     return with_columns(table, schema, wanted.names)
+
+
+def read_frame(path: Path, command: str) -> pd.DataFrame:
+    """Read a Parquet file of any columns that a command of clockwatt writes.
+
+    Raises
+    ------
+    DataFileError
+        If it is missing or damaged.
+    """
+    try:
+        frame: pd.DataFrame = pq.read_table(path).to_pandas()
+    except FileNotFoundError:
+        raise DataFileError(f"{path}: no such file. `clockwatt {command}` writes it.") from None
+    except (OSError, pa.ArrowInvalid) as error:
+        raise DataFileError(f"{path}: cannot be read ({error}).") from error
+    return frame
 
 
 def read_batches(

@@ -14,6 +14,7 @@ from clockwatt.signals.energy import integrated_energy_j as integrated_energy_j
 from clockwatt.signals.energy import summed_energy_j as summed_energy_j
 from clockwatt.signals.fit import LEAST_R2 as LEAST_R2
 from clockwatt.signals.fit import r_squared as r_squared
+from clockwatt.signals.grid import joined as joined
 from clockwatt.signals.grid import measured_rate_hz as measured_rate_hz
 from clockwatt.signals.grid import relative_time_s as relative_time_s
 from clockwatt.signals.grid import resample as resample

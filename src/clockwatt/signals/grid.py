@@ -73,6 +73,26 @@ def measured_rate_hz(time_s: ArrayLike) -> float:
     return float(1 / np.median(np.diff(times))) if len(times) > 1 else float("nan")
 
 
+def joined(starts: ArrayLike, ends: ArrayLike, *, gap: float = 0.0) -> tuple[Array, Array]:
+    """Return where spans begin and end, those as one that overlap or have at most `gap` between them.
+
+    Parameters
+    ----------
+    starts, ends
+        Of each span, in any order and unit; shape (spans,) each.
+
+    Returns
+    -------
+    tuple of arrays
+        Starts and ends of what is joined, in order.
+    """
+    order = np.argsort(np.asarray(starts, np.float64), kind="stable")
+    begun = np.asarray(starts, np.float64)[order]
+    until = np.maximum.accumulate(np.asarray(ends, np.float64)[order])
+    apart = begun[1:] > until[:-1] + gap
+    return begun[np.concatenate([[True], apart])[: len(begun)]], until[np.concatenate([apart, [True]])[: len(until)]]
+
+
 def resample(
     time_s: ArrayLike, value: ArrayLike, *, rate_hz: float | None = None, kind: Kind = "cubic"
 ) -> pd.Series[float]:

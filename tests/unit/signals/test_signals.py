@@ -208,3 +208,12 @@ def test_odd_times_do_not_cost_what_is_known() -> None:
     assert both["runs"].tolist() == [1, 1]
     with pytest.raises(ValueError, match="finite"):
         signals.resample([1, 2], [1, 2], rate_hz=math.inf)
+
+
+def test_spans_that_overlap_or_nearly_touch_are_joined() -> None:
+    starts, ends = [5.0, 0.0, 1.0, 9.0], [6.0, 4.0, 2.0, 10.0]
+    joined = [signals.joined(starts, ends, gap=gap) for gap in (0.0, 1.0, 3.0)]
+    assert [list(zip(*each, strict=True)) for each in joined] == [
+        [(0, 4), (5, 6), (9, 10)], [(0, 6), (9, 10)], [(0, 10)],
+    ]  # fmt: skip
+    assert [len(each) for each in signals.joined([], [])] == [0, 0]

@@ -7,6 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from clockwatt import signals
 from clockwatt.figures import style
 from clockwatt.studies.parallel.names import SINGLE
 from clockwatt.studies.parallel.tables import CASE
@@ -120,13 +121,9 @@ def _first_column(panels: list[tuple[Axes, tuple[str, pd.DataFrame]]]) -> list[A
 
 def _merged(rows: pd.DataFrame) -> list[tuple[float, float]]:
     """Return spans as `start_s` and `end_s`, those as one between which hardly any time passes."""
-    ordered = rows.sort_values("start_s")
-    starts = ordered["start_s"].to_numpy(float)
-    ends = np.maximum.accumulate(starts + ordered["time_s"].to_numpy(float))
-    gap_s = _SHORTEST_GAP * float(ends[-1] - starts[0])
-    first = np.flatnonzero(np.concatenate([[True], starts[1:] > ends[:-1] + gap_s]))
-    last = np.concatenate([first[1:] - 1, [len(ends) - 1]])
-    return list(zip(starts[first].tolist(), ends[last].tolist(), strict=True))
+    starts = rows["start_s"].to_numpy(float)
+    ends = starts + rows["time_s"].to_numpy(float)
+    return list(zip(*signals.joined(starts, ends, gap=_SHORTEST_GAP * float(ends.max() - starts.min())), strict=True))
 
 
 def _where(steps: pd.DataFrame) -> str:

@@ -14,6 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch.profiler import ProfilerActivity
 
+from clockwatt import signals
+
 _ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")
 _LONGEST_NAME = 80
 
@@ -108,12 +110,8 @@ def _ends(spans: Sequence[Span]) -> NDArray[np.float64]:
 
 
 def _union_s(spans: Sequence[Span]) -> float:
-    ends = _ends(sorted(spans, key=lambda span: span.start_us))
-    if not len(ends):
-        return 0.0
-    until = np.maximum.accumulate(ends[:, 1])
-    begun = np.concatenate([[ends[0, 0]], np.maximum(ends[1:, 0], until[:-1])])
-    return float(1e-6 * np.sum(np.maximum(0.0, ends[:, 1] - begun)))
+    starts, ends = signals.joined(*_ends(spans).T)
+    return float(1e-6 * np.sum(ends - starts))
 
 
 def _sm_efficiency(spans: Sequence[Span], total_us: float) -> float:

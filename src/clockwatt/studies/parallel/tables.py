@@ -17,10 +17,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from clockwatt.errors import DataFileError
-from clockwatt.io.files import write_table
+from clockwatt.io.files import read_frame, write_table
 from clockwatt.studies.parallel.names import DDP, RANKS, SINGLE, SPANS, STEPS
 
 CASE = ("network", "input", "precision", "strategy", "gpus")
@@ -59,14 +57,7 @@ def read(folder: Path, name: str) -> pd.DataFrame:
     DataFileError
         If it is missing or damaged.
     """
-    path = folder / name
-    try:
-        frame: pd.DataFrame = pq.read_table(path).to_pandas()
-    except FileNotFoundError:
-        raise DataFileError(f"{path}: no such file. `clockwatt study-parallel-run` writes it.") from None
-    except (OSError, pa.ArrowInvalid) as error:
-        raise DataFileError(f"{path}: cannot be read ({error}).") from error
-    return frame
+    return read_frame(folder / name, "study-parallel-run")
 
 
 def _rank_rows(case: dict[str, Any], label: str) -> list[dict[str, Any]]:

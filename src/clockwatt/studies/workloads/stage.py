@@ -17,14 +17,13 @@ from pathlib import Path
 
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from clockwatt.config import CampaignConfig, WorkloadsStudyConfig
-from clockwatt.errors import ClockwattError, DataFileError
+from clockwatt.errors import ClockwattError
 from clockwatt.figures.style import save, styled
 from clockwatt.gpu.interface import Gpu
 from clockwatt.gpu.registry import open_gpu
-from clockwatt.io.files import write_table
+from clockwatt.io.files import read_frame, write_table
 from clockwatt.io.progress import say
 from clockwatt.studies.relations.draw import draw_correlations, draw_table, draw_time
 from clockwatt.studies.relations.sensors import Sensors, correlations, sensors_of
@@ -97,7 +96,7 @@ def figures(campaign: CampaignConfig, label: str, folder: Path) -> None:
     """
     study = campaign.studies.study_workloads()
     campaign.gpu(label)
-    table, grid = _read(folder / TABLE), _read(folder / SENSORS)
+    table, grid = (read_frame(folder / name, "study-workloads-run") for name in (TABLE, SENSORS))
     draw(table, grid, study.workloads, label, folder / FIGURES)
 
 
@@ -186,16 +185,6 @@ def _sensors(where: Path, known: Record) -> pd.DataFrame:
     assert told.end_ns is not None
     end_s = (told.end_ns - told.start_ns) * 1e-9
     return sensors_of(telemetry_of(where, told, gpu.uuid), telemetry_of(where, told, HOST), end_s).table.reset_index()
-
-
-def _read(path: Path) -> pd.DataFrame:
-    try:
-        frame: pd.DataFrame = pq.read_table(path).to_pandas()
-    except FileNotFoundError:
-        raise DataFileError(f"{path}: no such file. `clockwatt study-workloads-run` writes it.") from None
-    except (OSError, pa.ArrowInvalid) as error:
-        raise DataFileError(f"{path}: cannot be read ({error}).") from error
-    return frame
 
 
 def _where_long(table: pd.DataFrame, label: str) -> str:
