@@ -159,34 +159,25 @@ def survey_conditions(wildcards):
     return [at(f"studies/survey/{wildcards.gpu}/{layout.conditions_file(*node)}") for node in nodes]
 
 
-def survey_resource(name):
-    """One of the resources that a job of the survey asks Slurm for: all cards of its node."""
+def resources_of(asking, names):
+    """What jobs ask Slurm for that do not ask for one GPU: `asking` makes a job's GPU of its wildcards."""
 
-    @told_once
-    def asked(wildcards, attempt):
-        cards = campaign.studies.survey.gpus[wildcards.gpu][wildcards.node]
-        gpu = campaigns.whole_node(campaign.gpus[wildcards.gpu], wildcards.node, cards)
-        return campaigns.slurm_resources(gpu, attempt)[name]
+    def resource(name):
+        return told_once(lambda wildcards, attempt: campaigns.slurm_resources(asking(wildcards), attempt)[name])
 
-    return asked
+    return {name: resource(name) for name in names - {"real_gpu"}} | {"real_gpu": GPU_RESOURCES["real_gpu"]}
 
 
-SURVEY_RESOURCES = {name: survey_resource(name) for name in {*GPU_RESOURCES, "slurm_extra"} - {"real_gpu"}}
-SURVEY_RESOURCES["real_gpu"] = GPU_RESOURCES["real_gpu"]
+def survey_gpu(wildcards):
+    """The GPU of a job of the survey, which asks for all cards of its node."""
+    cards = campaign.studies.survey.gpus[wildcards.gpu][wildcards.node]
+    return campaigns.whole_node(campaign.gpus[wildcards.gpu], wildcards.node, cards)
 
 
-def parallel_resource(name):
-    """One of the resources that a job of the study of several GPUs asks Slurm for: all its GPUs of one node."""
-
-    @told_once
-    def asked(wildcards, attempt):
-        return campaigns.slurm_resources(campaigns.several(campaign.gpus[wildcards.gpu]), attempt)[name]
-
-    return asked
+SURVEY_RESOURCES = resources_of(survey_gpu, {*GPU_RESOURCES, "slurm_extra"})
 
 
-PARALLEL_RESOURCES = {name: parallel_resource(name) for name in set(GPU_RESOURCES) - {"real_gpu"}}
-PARALLEL_RESOURCES["real_gpu"] = GPU_RESOURCES["real_gpu"]
+PARALLEL_RESOURCES = resources_of(lambda wildcards: campaigns.several(campaign.gpus[wildcards.gpu]), set(GPU_RESOURCES))
 
 
 # profiles/default lets one job at a time use a real GPU: on this machine, not on the nodes of a cluster.
