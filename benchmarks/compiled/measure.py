@@ -249,11 +249,11 @@ class Measurer:
         return (last - first) / (ended - began), took
 
 
-def child(number: int, lock: Path, *, on_gpu: bool) -> None:
+def child(drawn: Path, number: int, lock: Path, *, on_gpu: bool) -> None:
     """Compile a pass, wait until told to go on, measure it, and print its line."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print is not an answer
-    entry = passes()[number]
+    entry = passes(drawn)[number]
     import torch
 
     torch.set_num_threads(1)
@@ -272,9 +272,9 @@ def child(number: int, lock: Path, *, on_gpu: bool) -> None:
     os._exit(0)
 
 
-def passes() -> list[dict[str, Any]]:
-    """Return the drawn passes."""
-    drawn: list[dict[str, Any]] = json.loads((HERE / "passes.json").read_text(encoding="utf-8"))
+def passes(folder: Path) -> list[dict[str, Any]]:
+    """Return the drawn passes of a set's folder."""
+    drawn: list[dict[str, Any]] = json.loads((folder / "passes.json").read_text(encoding="utf-8"))
     return drawn
 
 
@@ -301,11 +301,15 @@ class Output:
 
 
 def measured(
-    waiting: list[tuple[int, subprocess.Popen[str]]], compiled: Mapping[int, bool], ends_at: float, output: Output
+    drawn: Path,
+    waiting: list[tuple[int, subprocess.Popen[str]]],
+    compiled: Mapping[int, bool],
+    ends_at: float,
+    output: Output,
 ) -> None:
     """Let the passes of one GPU measure one after another."""
     for number, process in waiting:
-        entry = {name: passes()[number][name] for name in ("network", "pass", "precision")} | {"number": number}
+        entry = {name: passes(drawn)[number][name] for name in ("network", "pass", "precision")} | {"number": number}
         if not compiled[number]:
             output.add(entry | {"error": "not compiled in time, or failed"})
             continue
@@ -326,15 +330,17 @@ def measured(
 def started(given: argparse.Namespace, folder: Path) -> Iterator[dict[str, list[tuple[int, subprocess.Popen[str]]]]]:
     """Start a process for each pass, by GPU; all have ended on leaving."""
     gpus = given.gpus.split(",")
-    chosen = range(len(passes())) if given.only is None else map(int, given.only.split(","))
+    drawn = passes(given.folder)
+    chosen = range(len(drawn)) if given.only is None else map(int, given.only.split(","))
     processes: dict[str, list[tuple[int, subprocess.Popen[str]]]] = {gpu: [] for gpu in gpus}
     logs: list[TextIO] = []
     try:
         for number, gpu in zip(chosen, itertools.cycle(gpus)):
             logs.append((given.output.with_suffix(".log")).open("a", encoding="utf-8"))
-            nice = 0 if passes()[number]["pass"] == "training" else 5  # training compiles longer
+            nice = 0 if drawn[number]["pass"] == "training" else 5  # training compiles longer
             command = ["nice", f"-n{nice}", sys.executable, __file__, "--device", given.device,
-                       "--child", str(number), "--lock", str(folder / f"gpu-{gpu}")]  # fmt: skip
+                       "--folder", str(given.folder), "--child", str(number),
+                       "--lock", str(folder / f"gpu-{gpu}")]  # fmt: skip
             environment = os.environ | OF_LOAD | {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": gpu}
             process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=logs[-1], text=True, env=environment
@@ -356,16 +362,17 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=420.0)
     parser.add_argument("--compile-seconds", type=float, default=190.0)
     parser.add_argument("--output", type=Path, default=Path("measured-h100.jsonl"))
+    parser.add_argument("--folder", type=Path, default=HERE, help="with the set's passes.json")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu: only tries whether it runs")
     parser.add_argument("--only", help="numbers of passes")
     parser.add_argument("--child", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--lock", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
-    given.output = given.output.resolve()
+    given.output, given.folder = given.output.resolve(), given.folder.resolve()
     os.chdir(HERE.parents[1])  # configurations are named from the checkout's root
     sys.path.insert(0, str(HERE.parents[1]))  # networks of the zoo are imported by their place in the checkout
     if given.child is not None:
-        child(given.child, given.lock, on_gpu=given.device == "cuda")
+        child(given.folder, given.child, given.lock, on_gpu=given.device == "cuda")
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as folder, started(given, Path(folder)) as processes:
         compiled = {
@@ -378,7 +385,7 @@ def main() -> None:
         print(f"{sum(compiled.values())} of {len(compiled)} compiled in {time.monotonic() - start:.0f} s", flush=True)
         output = Output(given.output)
         threads = [
-            threading.Thread(target=measured, args=(waiting, compiled, start + given.seconds, output))
+            threading.Thread(target=measured, args=(given.folder, waiting, compiled, start + given.seconds, output))
             for waiting in processes.values()
         ]
         for thread in threads:

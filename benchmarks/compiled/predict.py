@@ -1,8 +1,8 @@
 """Predict the drawn passes for an H100, eager, compiled and as a captured graph, before they are measured.
 
-    python benchmarks/compiled/predict.py [--part K/N] [--cache DIR] [--output FILE]
+    python benchmarks/compiled/predict.py [--folder DIR] [--part K/N] [--cache DIR] [--output FILE]
 
-The last part to end writes FILE, `predicted-h100.json` by default.
+The last part to end writes FILE, `predicted-h100.json` of the set's folder by default.
 """
 
 from __future__ import annotations
@@ -39,16 +39,21 @@ def predicted(predictors: Any, entry: dict[str, Any], mode: str) -> dict[str, An
 def main() -> None:
     """Predict a part of the passes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=Path, default=HERE, help="with the set's passes.json")
     parser.add_argument("--cache", type=Path, default=Path("results/compiled"))
     parser.add_argument("--part", default="1/1", help="K/N: predict every N-th pass, from the K-th")
-    parser.add_argument("--output", type=Path, default=HERE / "predicted-h100.json")
+    parser.add_argument("--output", type=Path, help="default: predicted-h100.json beside passes.json")
     arguments = parser.parse_args()
-    arguments.cache, arguments.output = arguments.cache.resolve(), arguments.output.resolve()
+    folder = arguments.folder.resolve()
+    arguments.cache, arguments.output = (
+        arguments.cache.resolve(),
+        (arguments.output or folder / "predicted-h100.json").resolve(),
+    )
     arguments.cache.mkdir(parents=True, exist_ok=True)
     os.chdir(HERE.parents[1])  # configurations are named from the checkout's root
     part, parts = map(int, arguments.part.split("/"))
     predictors = clockwatt.load()
-    passes = json.loads((HERE / "passes.json").read_text(encoding="utf-8"))
+    passes = json.loads((folder / "passes.json").read_text(encoding="utf-8"))
     places = [(entry, mode, arguments.cache / f"predicted-{number:02d}-{mode}.json")
               for number, entry in enumerate(passes) for mode in MODES]  # fmt: skip
     for entry, mode, path in places[part - 1 :: parts]:
