@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
@@ -21,286 +21,106 @@ _CHOICE, _NETWORK, _RUN = "Choice", "Network", "How it runs"
 _PARALLEL = "Several GPUs"
 
 
-def _option(*names: str, help: str, panel: str | None = None, **more: Any) -> Any:  # noqa: A002  # as typer names it
-    return typer.Option(*names, help=help, rich_help_panel=panel, show_default=more.pop("show_default", False), **more)
+class _Option(NamedTuple):
+    """How typer reads an option, its default, and its field of `Request` if that has another name."""
+
+    annotation: Any
+    default: Any = None
+    field: str | None = None
 
 
-_OPTIONS: dict[str, tuple[Any, Any, str]] = {
-    "network": (
+def _option(
+    kind: Any, *names: str, panel: str | None = None, default: Any = None, field: str | None = None, **how: Any
+) -> _Option:
+    option = typer.Option(*names, rich_help_panel=panel, show_default=False, **how)
+    return _Option(Annotated[kind, option], default, field)
+
+
+_OPTIONS: dict[str, _Option] = {
+    "network": _Option(
         Annotated[
             str | None,
             typer.Argument(help="resnet50, timm:NAME, hf:CONFIG.json, module:callable.", rich_help_panel=_NETWORK),
-        ],
-        None,
-        "network",
+        ]
     ),
-    "inputs": (
-        Annotated[
-            list[str] | None,
-            _option(
-                "--input",
-                metavar="SHAPE",
-                help="32,3,224,224; token ids: [NAME=]8,128:int64:30522.",
-                panel=_NETWORK,
-            ),
-        ],
-        None,
-        "inputs",
+    "inputs": _option(
+        list[str] | None,
+        "--input",
+        help="32,3,224,224; token ids: [NAME=]8,128:int64:30522.",
+        panel=_NETWORK,
+        metavar="SHAPE",
     ),
-    "operations": (
-        Annotated[
-            Path | None,
-            _option(help="File of printed modules with shapes, or specs.", panel=_NETWORK),
-        ],
-        None,
-        "operations",
+    "operations": _option(Path | None, help="File of printed modules with shapes, or specs.", panel=_NETWORK),
+    "input_dtype": _option(str | None, help="float, or int64 for token ids.", hidden=True),
+    "input_below": _option(int | None, help="Vocabulary size: token ids are below this.", min=1, hidden=True),
+    "assume_branch": _option(str | None, help="Outcome of branches on data: true or false.", panel=_NETWORK),
+    "cache_length": _option(int | None, help="Decode one step after N tokens (hf: decoders).", panel=_NETWORK, min=1),
+    "gpu": _option(
+        list[str] | None, "--gpu", help="Label (h200) or product name (NVIDIA H200).", panel=_RUN, field="gpus"
     ),
-    "input_dtype": (
-        Annotated[str | None, _option(help="float, or int64 for token ids.", hidden=True)],
-        None,
-        "input_dtype",
+    "gpus": _option(list[str] | None, "--gpu", help="Only this GPU; repeat for several.", panel=_RUN),
+    "point": _option(
+        list[str] | None,
+        "--point",
+        help="SM clock in MHz (sm1440), power limit in W (pl150) …",
+        panel=_RUN,
+        field="points",
     ),
-    "input_below": (
-        Annotated[int | None, _option(min=1, help="Vocabulary size: token ids are below this.", hidden=True)],
-        None,
-        "input_below",
+    "points": _option(list[str] | None, "--point", help="Consider this operating point too.", panel=_RUN),
+    "pass_": _option(str, "--pass", help="inference (default) or training.", panel=_RUN, default="inference"),
+    "passes": _option(str | None, "--pass", help="inference or training; else both.", panel=_RUN, field="pass_"),
+    "precision": _option(
+        str | None, help=f"{', '.join(PRECISIONS)}; append +channels_last, +{', +'.join(MODES[1:])}.", panel=_RUN
     ),
-    "assume_branch": (
-        Annotated[str | None, _option(help="Outcome of branches on data: true or false.", panel=_NETWORK)],
-        None,
-        "assume_branch",
+    "precisions": _option(
+        list[str] | None, "--precision", help="tf32, bf16-mixed …; repeat for several, or all.", panel=_RUN
     ),
-    "cache_length": (
-        Annotated[int | None, _option(min=1, help="Decode one step after N tokens (hf: decoders).", panel=_NETWORK)],
-        None,
-        "cache_length",
+    "optimizer": _option(str | None, help="Of training: adamw …; else as in the campaign (sgd).", panel=_RUN),
+    "accumulate": _option(int | None, help="Batches of one training step.", panel=_RUN, min=1),
+    "clip_norm": _option(float | None, help="Clip the norm of the gradients to N.", panel=_RUN),
+    "loss": _option(str | None, help=f"Of training: {', '.join(LOSSES)}.", panel=_RUN),
+    "host": _option(str | None, help="Host calibrated with `clockwatt calibrate --host`.", panel=_RUN),
+    "relative_to": _option(str | None, help="Report ratios to this GPU, or GPU@POINT.", panel=_RUN, metavar="GPU"),
+    "gpus_per_node": _option(int | None, help="Train on N GPUs of one node.", panel=_PARALLEL, min=2),
+    "strategy": _option(str | None, help="ddp, fsdp (FSDP2) or pipeline.", panel=_PARALLEL),
+    "counts": _option(
+        list[int] | None,
+        "--gpus-per-node",
+        help="Consider training on this many GPUs; repeat.",
+        panel=_PARALLEL,
+        metavar="N",
     ),
-    "gpu": (
-        Annotated[list[str] | None, _option("--gpu", help="Label (h200) or product name (NVIDIA H200).", panel=_RUN)],
-        None,
-        "gpus",
+    "strategies": _option(
+        list[str] | None, "--strategy", help="ddp, fsdp (FSDP2) or pipeline; repeat, else all.", panel=_PARALLEL
     ),
-    "gpus": (
-        Annotated[list[str] | None, _option("--gpu", help="Only this GPU; repeat for several.", panel=_RUN)],
-        None,
-        "gpus",
+    "links": _option(str | None, help="File of `calibrate --links`, or h100-nvlink.", panel=_PARALLEL),
+    "stages": _option(
+        list[str] | None, "--stage", help="Module where a pipeline stage begins; repeat.", panel=_PARALLEL
     ),
-    "point": (
-        Annotated[
-            list[str] | None,
-            _option(
-                "--point",
-                help="SM clock in MHz (sm1440), power limit in W (pl150) …",
-                panel=_RUN,
-            ),
-        ],
-        None,
-        "points",
+    "microbatches": _option(int | None, help="Parts of a pipeline's batch.", panel=_PARALLEL, min=1),
+    "schedule": _option(str | None, help="Order of a pipeline: 1f1b or gpipe.", panel=_PARALLEL),
+    "measure_missing": _option(
+        str | None, help="Measure 20 uncertain operations, for 30s, or to 5%.", panel=MEASURE, metavar="LIMIT"
     ),
-    "points": (
-        Annotated[list[str] | None, _option("--point", help="Consider this operating point too.", panel=_RUN)],
-        None,
-        "points",
+    "measure_whole": _option(bool, "--measure-whole", help="Measure the pass itself.", panel=MEASURE, default=False),
+    "run": _option(
+        bool, "--run", help="Run COMMAND at the choice; see --output, --passes.", panel=MEASURE, default=False
     ),
-    "pass_": (
-        Annotated[str, _option("--pass", help="inference (default) or training.", panel=_RUN)],
-        "inference",
-        "pass_",
+    "config_file": _option(
+        Path, "--config", help="Campaign with the settings to measure or run.", panel=MEASURE, default=DEFAULT_CONFIG
     ),
-    "passes": (
-        Annotated[str | None, _option("--pass", help="inference or training; else both.", panel=_RUN)],
-        None,
-        "pass_",
+    "store_dir": _option(Path | None, help="Store of measurements; else the campaign's.", hidden=True),
+    "predictors_dir": _option(Path | None, help="Folder of `fit`; else results/predictors or shipped."),
+    "catalogue_dir": _option(Path | None, help="Folder of a catalogue; else that of the predictors.", hidden=True),
+    "validation_dir": _option(Path | None, help="Folder of `validate`; else next to the predictors.", hidden=True),
+    "objective": _option(str, help="Minimise time, energy or edp (their product).", panel=_CHOICE, default="energy"),
+    "max_slowdown": _option(str | None, help="Allowed against the fastest choice: 10% or 0.1.", panel=_CHOICE),
+    "power_cap": _option(
+        float | None, help="Highest mean power over a pass, in W.", panel=_CHOICE, min=1, field="power_cap_w"
     ),
-    "precision": (
-        Annotated[
-            str | None,
-            _option(
-                help=f"{', '.join(PRECISIONS)}; append +channels_last, +{', +'.join(MODES[1:])}.",
-                panel=_RUN,
-            ),
-        ],
-        None,
-        "precision",
-    ),
-    "precisions": (
-        Annotated[
-            list[str] | None,
-            _option("--precision", help="tf32, bf16-mixed …; repeat for several, or all.", panel=_RUN),
-        ],
-        None,
-        "precisions",
-    ),
-    "optimizer": (
-        Annotated[
-            str | None,
-            _option(help="Of training: adamw …; else as in the campaign (sgd).", panel=_RUN),
-        ],
-        None,
-        "optimizer",
-    ),
-    "accumulate": (
-        Annotated[int | None, _option(min=1, help="Batches of one training step.", panel=_RUN)],
-        None,
-        "accumulate",
-    ),
-    "clip_norm": (
-        Annotated[float | None, _option(help="Clip the norm of the gradients to N.", panel=_RUN)],
-        None,
-        "clip_norm",
-    ),
-    "loss": (
-        Annotated[str | None, _option(help=f"Of training: {', '.join(LOSSES)}.", panel=_RUN)],
-        None,
-        "loss",
-    ),
-    "host": (
-        Annotated[
-            str | None,
-            _option(help="Host calibrated with `clockwatt calibrate --host`.", panel=_RUN),
-        ],
-        None,
-        "host",
-    ),
-    "relative_to": (
-        Annotated[
-            str | None,
-            _option(metavar="GPU", help="Report ratios to this GPU, or GPU@POINT.", panel=_RUN),
-        ],
-        None,
-        "relative_to",
-    ),
-    "gpus_per_node": (
-        Annotated[int | None, _option(min=2, help="Train on N GPUs of one node.", panel=_PARALLEL)],
-        None,
-        "gpus_per_node",
-    ),
-    "strategy": (
-        Annotated[str | None, _option(help="ddp, fsdp (FSDP2) or pipeline.", panel=_PARALLEL)],
-        None,
-        "strategy",
-    ),
-    "counts": (
-        Annotated[
-            list[int] | None,
-            _option(
-                "--gpus-per-node", metavar="N", help="Consider training on this many GPUs; repeat.", panel=_PARALLEL
-            ),
-        ],
-        None,
-        "counts",
-    ),
-    "strategies": (
-        Annotated[
-            list[str] | None,
-            _option("--strategy", help="ddp, fsdp (FSDP2) or pipeline; repeat, else all.", panel=_PARALLEL),
-        ],
-        None,
-        "strategies",
-    ),
-    "links": (
-        Annotated[
-            str | None,
-            _option(help="File of `calibrate --links`, or h100-nvlink.", panel=_PARALLEL),
-        ],
-        None,
-        "links",
-    ),
-    "stages": (
-        Annotated[
-            list[str] | None,
-            _option("--stage", help="Module where a pipeline stage begins; repeat.", panel=_PARALLEL),
-        ],
-        None,
-        "stages",
-    ),
-    "microbatches": (
-        Annotated[int | None, _option(min=1, help="Parts of a pipeline's batch.", panel=_PARALLEL)],
-        None,
-        "microbatches",
-    ),
-    "schedule": (
-        Annotated[str | None, _option(help="Order of a pipeline: 1f1b or gpipe.", panel=_PARALLEL)],
-        None,
-        "schedule",
-    ),
-    "measure_missing": (
-        Annotated[
-            str | None,
-            _option(help="Measure 20 uncertain operations, for 30s, or to 5%.", metavar="LIMIT", panel=MEASURE),
-        ],
-        None,
-        "measure_missing",
-    ),
-    "measure_whole": (
-        Annotated[bool, _option("--measure-whole", help="Measure the pass itself.", panel=MEASURE)],
-        False,
-        "measure_whole",
-    ),
-    "run": (
-        Annotated[
-            bool,
-            _option("--run", help="Run COMMAND at the choice; see --output, --passes.", panel=MEASURE),
-        ],
-        False,
-        "run",
-    ),
-    "config_file": (
-        Annotated[Path, _option("--config", help="Campaign with the settings to measure or run.", panel=MEASURE)],
-        DEFAULT_CONFIG,
-        "config_file",
-    ),
-    "store_dir": (
-        Annotated[Path | None, _option(help="Store of measurements; else the campaign's.", hidden=True)],
-        None,
-        "store_dir",
-    ),
-    "predictors_dir": (
-        Annotated[
-            Path | None,
-            _option(help="Folder of `fit`; else results/predictors or shipped."),
-        ],
-        None,
-        "predictors_dir",
-    ),
-    "catalogue_dir": (
-        Annotated[Path | None, _option(help="Folder of a catalogue; else that of the predictors.", hidden=True)],
-        None,
-        "catalogue_dir",
-    ),
-    "validation_dir": (
-        Annotated[
-            Path | None,
-            _option(help="Folder of `validate`; else next to the predictors.", hidden=True),
-        ],
-        None,
-        "validation_dir",
-    ),
-    "objective": (
-        Annotated[str, _option(help="Minimise time, energy or edp (their product).", panel=_CHOICE)],
-        "energy",
-        "objective",
-    ),
-    "max_slowdown": (
-        Annotated[str | None, _option(help="Allowed against the fastest choice: 10% or 0.1.", panel=_CHOICE)],
-        None,
-        "max_slowdown",
-    ),
-    "power_cap": (
-        Annotated[float | None, _option(min=1, help="Highest mean power over a pass, in W.", panel=_CHOICE)],
-        None,
-        "power_cap_w",
-    ),
-    "request": (
-        Annotated[
-            str | None,
-            _option(help="Whole request as JSON: text, file; -: stdin."),
-        ],
-        None,
-        "",
-    ),
+    "request": _option(str | None, help="Whole request as JSON: text, file; -: stdin."),
 }
-"""Parameter of a command to its option, its default, and the field of `Request` that it is."""
+"""Parameter of a command to its option."""
 
 _SILENCE_S = 2.0
 """After which a command says that it is at work."""
@@ -329,8 +149,8 @@ def request_command(*names: str, examples: tuple[str, ...]) -> Callable[[Callabl
             for parameter in list(inspect.signature(command).parameters.values())[1:]
         ]
         options = [
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-            for name, (annotation, default, _) in ((name, _OPTIONS[name]) for name in names)
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=one.default, annotation=one.annotation)
+            for name, one in ((name, _OPTIONS[name]) for name in names)
         ]
 
         def run(**given: Any) -> None:
@@ -364,14 +184,14 @@ def _request(given: dict[str, Any]) -> Any:
     from clockwatt.predict.request import Request
 
     if (text := given.pop("request", None)) is not None:
-        for name in [name for name, value in given.items() if (value or None) != (_OPTIONS[name][1] or None)]:
+        for name in [name for name, value in given.items() if (value or None) != (_OPTIONS[name].default or None)]:
             raise RequestError(
-                f"{{request}} is the whole request: leave {{{_OPTIONS[name][2]}}} out, or write it there."
+                f"{{request}} is the whole request: leave {{{_OPTIONS[name].field or name}}} out, or write it there."
             )
         return Request.from_json(_json_text(text))
     if (slowdown := given.get("max_slowdown")) is not None:
         given["max_slowdown"] = parse_slowdown(slowdown)
-    fields = {field: given[name] for name in given if (field := _OPTIONS[name][2])}
+    fields = {_OPTIONS[name].field or name: value for name, value in given.items()}
     return Request.of(**{name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()})
 
 

@@ -12,7 +12,7 @@ from clockwatt.config.design import DesignConfig
 from clockwatt.config.fit import FitConfig
 from clockwatt.config.gpus import GpuConfig
 from clockwatt.config.measurement import MeasurementConfig, Quantities, Quantity, TelemetryConfig
-from clockwatt.config.model import LABEL_PATTERN, Model, check_different, one_or_more
+from clockwatt.config.model import LABEL_PATTERN, Model, different, one_or_more
 from clockwatt.config.networks import NetworkConfig, TrainingConfig
 from clockwatt.config.points import OperatingPoint
 from clockwatt.config.studies import StudiesConfig
@@ -120,11 +120,7 @@ class CampaignConfig(Model):
             precisions.update(network.precision)
         return each
 
-    @field_validator("passes")
-    @classmethod
-    def _passes_differ(cls, passes: list[Pass]) -> list[Pass]:
-        check_different(passes, "a pass")
-        return passes
+    _passes_differ = different("passes", what="a pass")
 
     @field_validator("reference")
     @classmethod
@@ -136,8 +132,9 @@ class CampaignConfig(Model):
                     raise ValueError(f"{name}: no folder that `clockwatt import` wrote is there; it lacks config.yaml")
             elif name not in shipped:
                 raise ValueError(f"no data called {name!r} is shipped; choose among {', '.join(shipped)}, or write []")
-        check_different(names, "a name")
         return names
+
+    _references_differ = different("reference", what="a name")
 
     @field_validator("studies")
     @classmethod

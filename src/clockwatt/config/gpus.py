@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, PlainSerializer, field_validator, model_validator
 
 from clockwatt.config.control import ControlConfig
-from clockwatt.config.model import check_different, one_or_more
+from clockwatt.config.model import different, one_or_more
 from clockwatt.config.points import DEFAULT_POINT, OperatingPoint
 from clockwatt.config.precision import FLOAT_PRECISIONS, FloatPrecision, WithPrecision
 from clockwatt.config.slurm import SlurmResources
@@ -66,11 +66,7 @@ class GpuConfig(WithPrecision):
     control: ControlConfig = Field(ControlConfig(), description="how the operating point is set")
     slurm: SlurmResources = Field(SlurmResources(), description="what a job of this GPU asks Slurm for")
 
-    @field_validator("clocks_mhz", "memory_clocks_mhz", "power_limits_w", "precision")
-    @classmethod
-    def _no_duplicates(cls, values: list[Any]) -> list[Any]:
-        check_different(values, "a value")
-        return values
+    _no_duplicates = different("clocks_mhz", "memory_clocks_mhz", "power_limits_w", "precision")
 
     @field_validator("device")
     @classmethod

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict, field_validator
 
 LABEL_PATTERN = r"[A-Za-z0-9][A-Za-z0-9_.]*"
 
@@ -16,10 +15,15 @@ class Model(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
 
-def check_different(values: Sequence[Any] | None, what: str) -> None:
-    """Refuse a list of `what` in which something stands twice, with a `ValueError`."""
-    if values is not None and len(set(values)) != len(values):
-        raise ValueError(f"{what} stands twice: remove one")
+def different(*fields: str, what: str = "a value") -> Any:
+    """Return a validator of fields, lists of `what` in which nothing may stand twice."""
+
+    def check(values: Any) -> Any:
+        if values is not None and len(set(values)) != len(values):
+            raise ValueError(f"{what} stands twice: remove one")
+        return values
+
+    return field_validator(*fields)(check)
 
 
 def one_or_more(item: Any) -> BeforeValidator:

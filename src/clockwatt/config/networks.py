@@ -7,11 +7,11 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias
 
-from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from clockwatt.config import library_inputs
 from clockwatt.config.measurement import Quantities
-from clockwatt.config.model import Model, check_different, one_or_more
+from clockwatt.config.model import Model, different, one_or_more
 from clockwatt.config.precision import NetworkPrecision, WithPrecision
 from clockwatt.errors import ClockwattError
 from clockwatt.schema.execution import ExecutionSettings
@@ -126,11 +126,7 @@ class NetworkConfig(WithPrecision):
         description="what is measured of it and its operations: `[time]` or `[time, energy]`; null: the campaign's",
     )
 
-    @field_validator("precision")
-    @classmethod
-    def _precisions_differ(cls, values: list[str]) -> list[str]:
-        check_different(values, "a value")
-        return values
+    _precisions_differ = different("precision")
 
     @model_validator(mode="before")
     @classmethod

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 from pydantic import Field, field_validator, model_validator
 
 from clockwatt.config.gpus import GpuConfig, Megahertz, Watts
-from clockwatt.config.model import Model, check_different, one_or_more
+from clockwatt.config.model import Model, different, one_or_more
 from clockwatt.config.networks import NetworkConfig
 from clockwatt.config.points import OperatingPoint
 from clockwatt.errors import ConfigError
@@ -55,11 +55,7 @@ class PowerStudyGpu(Model):
         [], description="SM clocks to lock, in MHz, at the GPU's own power limit", examples=[[780, 1110, 1440]]
     )
 
-    @field_validator("power_limits_w", "clocks_mhz")
-    @classmethod
-    def _no_duplicates(cls, values: list[int | None]) -> list[int | None]:
-        check_different(values, "a value")
-        return values
+    _no_duplicates = different("power_limits_w", "clocks_mhz")
 
     @model_validator(mode="after")
     def _something_is_asked(self) -> Self:
@@ -115,11 +111,7 @@ class PowerStudyConfig(Model):
         """Return the settings that the runs on a GPU depend on, by its label."""
         return self.model_dump(mode="json", exclude={"gpus"}) | self.gpus[gpu].model_dump(mode="json")
 
-    @field_validator("networks")
-    @classmethod
-    def _networks_differ(cls, networks: list[PowerNetwork]) -> list[PowerNetwork]:
-        check_different(networks, "a network")
-        return networks
+    _networks_differ = different("networks", what="a network")
 
 
 class WorkloadsStudyConfig(Model):
@@ -160,11 +152,7 @@ class WorkloadsStudyConfig(Model):
         """Return the settings that the records of a GPU depend on."""
         return self.model_dump(mode="json", exclude={"gpus"})
 
-    @field_validator("gpus", "workloads")
-    @classmethod
-    def _nothing_stands_twice(cls, names: list[str] | None) -> list[str] | None:
-        check_different(names, "a name")
-        return names
+    _nothing_stands_twice = different("gpus", "workloads", what="a name")
 
 
 ThermalModel = Literal["persistence", "linear", "polynomial", "rc", "trees", "lstm", "gru"]
@@ -188,11 +176,7 @@ class ThermalStudyConfig(Model):
         [1.0, 10.0, 30.0, 60.0], min_length=1, description="how far ahead the temperature is forecast, in s"
     )
 
-    @field_validator("gpus", "models", "horizons_s")
-    @classmethod
-    def _nothing_stands_twice(cls, values: list[Any] | None) -> list[Any] | None:
-        check_different(values, "a value")
-        return values
+    _nothing_stands_twice = different("gpus", "models", "horizons_s")
 
 
 class SurveyStudyConfig(Model):
@@ -225,11 +209,7 @@ class SurveyStudyConfig(Model):
                     raise ValueError(f"{label}: {node!r:.80} is not one node: name each, as `sinfo -N` shows it")
         return gpus
 
-    @field_validator("conditions")
-    @classmethod
-    def _conditions_differ(cls, conditions: list[ConditionName]) -> list[ConditionName]:
-        check_different(conditions, "a condition")
-        return conditions
+    _conditions_differ = different("conditions", what="a condition")
 
     def shared_nodes(self, gpu: str) -> list[tuple[str, int]]:
         """Return node and repetition of each measurement of the conditions on a GPU, by its label."""
@@ -284,11 +264,7 @@ class ParallelStudyConfig(Model):
     profile_steps: int = Field(3, ge=1, le=100, description="steps of a case that the profiler watches afterwards")
     idle_s: float = Field(2.0, ge=0.3, le=60, description="how long idle power is read before the first case")
 
-    @field_validator("gpus", "counts", "strategies")
-    @classmethod
-    def _nothing_stands_twice(cls, values: list[Any] | None) -> list[Any] | None:
-        check_different(values, "a value")
-        return values
+    _nothing_stands_twice = different("gpus", "counts", "strategies")
 
     @model_validator(mode="after")
     def _batches_can_be_split(self) -> Self:

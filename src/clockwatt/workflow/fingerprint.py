@@ -12,13 +12,13 @@ _ROOT = Path(__file__).parents[1]
 EVERY_STAGE = ("__init__.py", "errors.py", "threads.py", "schema", "io", "config")
 _OPERATIONS = ("operations", "gpu")
 _PREDICTIONS = ("predict", "dataset", *_OPERATIONS)
-_STUDY = ("studies/__init__.py", "figures", "telemetry", "signals", "gpu", "control")
+_STUDY = ("studies/__init__.py", "figures", "telemetry", "signals.py", "gpu", "control")
 PACKAGES: dict[str, tuple[str, ...]] = {
     "catalogue": _OPERATIONS,
     "dataset": ("dataset",),
     "fit": (*_PREDICTIONS, "measure"),
     "validate": (*_PREDICTIONS, "measure"),
-    "figures": (*_PREDICTIONS, "measure", "signals", "figures"),
+    "figures": (*_PREDICTIONS, "measure", "signals.py", "figures"),
     "page": (*_PREDICTIONS, "figures", "page"),
     "study_power": (*_STUDY, "studies/options.py", "studies/power", "measure", "operations"),
     "study_workloads": (*_STUDY, "studies/workloads", "studies/relations"),
@@ -26,12 +26,12 @@ PACKAGES: dict[str, tuple[str, ...]] = {
         "studies/__init__.py",
         "studies/parallel",
         "figures",
-        "signals",
+        "signals.py",
         *_OPERATIONS,
         "measure",
         "telemetry",
     ),
-    "study_thermal": ("studies/__init__.py", "studies/thermal", "figures", "telemetry", "signals", *_PREDICTIONS),
+    "study_thermal": ("studies/__init__.py", "studies/thermal", "figures", "telemetry", "signals.py", *_PREDICTIONS),
     "study_survey": (
         "studies/__init__.py",
         "studies/survey",
