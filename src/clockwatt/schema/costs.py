@@ -50,83 +50,57 @@ POWER_BY_ESTIMATOR: Mapping[str, Measured] = {
 
 @dataclass(frozen=True)
 class Cost:
-    """A cost of a call that predictors are fitted to and predict.
+    """A cost of a call that predictors are fitted to and predict; its columns are named after the corrected one.
 
     Attributes
     ----------
     measured
         Where it is measured.
-    corrected, standard_error
-        Columns of the dataset, in the same unit.
-    relative_error
-        Standard error over cost, of repetitions together.
-    predicted, lower, upper
-        A prediction, where it stands beside what was measured, and the ends of its interval.
-    spread
-        Disagreement of the trees that predict it: standard deviation of the logarithm.
+    corrected
+        Column of the dataset, in the same unit, which its name ends with.
     """
 
     measured: Measured
     corrected: str
-    standard_error: str
-    relative_error: str
-    predicted: str
-    lower: str
-    upper: str
-    spread: str
+
+    @property
+    def standard_error(self) -> str:
+        """Column of the dataset, in the same unit."""
+        name, _, unit = self.corrected.rpartition("_")
+        return f"{name}_standard_error_{unit}"
+
+    @property
+    def relative_error(self) -> str:
+        """Standard error over cost, of repetitions together."""
+        return self.corrected.partition("_corrected")[0] + "_relative_error"
+
+    @property
+    def predicted(self) -> str:
+        """A prediction, where it stands beside what was measured."""
+        return f"predicted_{self.corrected}"
+
+    @property
+    def lower(self) -> str:
+        """Lower end of the interval of a prediction."""
+        return f"lower_{self.corrected}"
+
+    @property
+    def upper(self) -> str:
+        """Upper end of the interval of a prediction."""
+        return f"upper_{self.corrected}"
+
+    @property
+    def spread(self) -> str:
+        """Disagreement of the trees that predict it: standard deviation of the logarithm."""
+        return f"spread_{self.corrected}"
 
 
 COSTS = (
-    Cost(
-        measured=TIME_DEVICE,
-        corrected="time_device_corrected_s",
-        standard_error="time_device_corrected_standard_error_s",
-        relative_error="time_device_relative_error",
-        predicted="predicted_time_device_corrected_s",
-        lower="lower_time_device_corrected_s",
-        upper="upper_time_device_corrected_s",
-        spread="spread_time_device_corrected_s",
-    ),
-    Cost(
-        measured=TIME_HOST,
-        corrected="time_host_corrected_s",
-        standard_error="time_host_corrected_standard_error_s",
-        relative_error="time_host_relative_error",
-        predicted="predicted_time_host_corrected_s",
-        lower="lower_time_host_corrected_s",
-        upper="upper_time_host_corrected_s",
-        spread="spread_time_host_corrected_s",
-    ),
-    Cost(
-        measured=TIME_EAGER,
-        corrected="time_eager_corrected_s",
-        standard_error="time_eager_corrected_standard_error_s",
-        relative_error="time_eager_relative_error",
-        predicted="predicted_time_eager_corrected_s",
-        lower="lower_time_eager_corrected_s",
-        upper="upper_time_eager_corrected_s",
-        spread="spread_time_eager_corrected_s",
-    ),
-    Cost(
-        measured=ENERGY_DYNAMIC,
-        corrected="energy_dynamic_corrected_j",
-        standard_error="energy_dynamic_corrected_standard_error_j",
-        relative_error="energy_dynamic_relative_error",
-        predicted="predicted_energy_dynamic_corrected_j",
-        lower="lower_energy_dynamic_corrected_j",
-        upper="upper_energy_dynamic_corrected_j",
-        spread="spread_energy_dynamic_corrected_j",
-    ),
-    Cost(
-        measured=POWER,
-        corrected="power_corrected_w",
-        standard_error="power_corrected_standard_error_w",
-        relative_error="power_relative_error",
-        predicted="predicted_power_corrected_w",
-        lower="lower_power_corrected_w",
-        upper="upper_power_corrected_w",
-        spread="spread_power_corrected_w",
-    ),
+    Cost(TIME_DEVICE, "time_device_corrected_s"),
+    Cost(TIME_HOST, "time_host_corrected_s"),
+    Cost(TIME_EAGER, "time_eager_corrected_s"),
+    Cost(ENERGY_DYNAMIC, "energy_dynamic_corrected_j"),
+    Cost(POWER, "power_corrected_w"),
 )
 """Costs in the order of prediction."""
 
