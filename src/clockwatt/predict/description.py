@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 
 from clockwatt.config import OperatingPoint
 from clockwatt.errors import DataFileError, RequestError
@@ -32,6 +34,7 @@ from clockwatt.schema.costs import (
 )
 from clockwatt.schema.execution import FP32, TF32, ExecutionSettings, execution_of_json
 
+T = TypeVar("T")
 _NETWORKS_OF = "h200"
 """Reference data whose catalogue has networks."""
 
@@ -270,34 +273,14 @@ class GpuDescription:
         """Read JSON text; ValueError, KeyError, TypeError or AttributeError if it is not a description."""
         content: dict[str, Any] = json.loads(text)
         settings = execution_of_json(content)
-        passes = {
-            name: PassDescription(
-                intervals={
-                    predictor: {target: _intervals(of_classes) for target, of_classes in of_targets.items()}
-                    for predictor, of_targets in entry["intervals"].items()
-                },
-                learnt_points=[str(point) for point in entry["learnt_points"]],
-                workless_host_s={str(key): float(value) for key, value in entry["workless_host_s"].items()},
-                errors=_errors(entry["errors"]),
-                networks_measured=_intervals(entry["networks_measured"]),
-                call_times=entry.get("call_times", {}),
-                lacks=entry.get("lacks", {}),
-            )
-            for name, entry in content.pop("passes").items()
-        }
-        points = {point: Overheads.from_dict(costs) for point, costs in content.pop("points").items()}
+        points = _reader(Overheads).validate_python(content.pop("points"))
+        passes = _reader(PassDescription).validate_python(content.pop("passes"))
         return cls(**content, execution=settings, points=points, passes=passes)
 
 
-def _errors(entry: dict[str, Any] | None) -> PassErrors | None:
-    if entry is None:
-        return None
-    own = {name: Interval(**interval) for name, interval in entry.items() if isinstance(interval, dict)}
-    return PassErrors(**entry | own)
-
-
-def _intervals(intervals: dict[str, dict[str, Any]]) -> dict[str, Interval]:
-    return {name: Interval(**interval) for name, interval in intervals.items()}
+@functools.cache
+def _reader(kind: type[T]) -> TypeAdapter[dict[str, T]]:
+    return TypeAdapter(dict[str, kind])  # type: ignore[valid-type]  # a type that is known when it runs
 
 
 _NAMES = {

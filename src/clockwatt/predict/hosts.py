@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import os
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Annotated, Any, Protocol, Self
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from pydantic import BeforeValidator, Field, TypeAdapter
 
 from clockwatt.dataset.card_host_effects import host_spreads
 from clockwatt.errors import DataFileError, RequestError
@@ -79,6 +81,39 @@ class HostCosts:
         return replace(scaled, training=own) if pass_ == TRAINING else replace(scaled, inference=own)
 
 
+def _null_for_nan(value: Any) -> Any:  # which is what pandas makes of a null
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+_Name = Annotated[str | None, BeforeValidator(_null_for_nan)]
+_Factor = Annotated[float, Field(ge=1 / _MOST_APART, le=_MOST_APART)]
+
+
+@dataclass(frozen=True)
+class Session:
+    """A session that a GPU was measured in: its host, and what calls cost there relative to the median host.
+
+    Attributes
+    ----------
+    host, cpu_model
+        Hostname and processor; None where unknown.
+    factor
+        By the reference operations.
+    passes
+        Pass to measured host time of whole networks over that composed for a factor of 1, where they were measured.
+    """
+
+    host: _Name
+    cpu_model: _Name
+    factor: _Factor
+    passes: Mapping[str, _Factor] = field(default_factory=dict)
+
+
+@functools.cache
+def _sessions() -> TypeAdapter[tuple[Session, ...]]:
+    return TypeAdapter(tuple[Session, ...])
+
+
 @dataclass(frozen=True)
 class HostsSeen:
     """Cost of calls on the hosts that a GPU was measured on.
@@ -86,19 +121,17 @@ class HostsSeen:
     Attributes
     ----------
     sessions
-        `host` and `cpu_model` of each measurement session; `factor` of its calls relative to the median session, by
-        reference operations; and `passes`, by pass: measured host time of whole networks over that composed for a
-        factor of 1, where they were measured.
+        Of all measurements.
     """
 
-    sessions: tuple[dict[str, Any], ...]
+    sessions: tuple[Session, ...]
 
-    def of_networks(self, pass_: str) -> tuple[dict[str, Any], ...]:
+    def of_networks(self, pass_: str) -> tuple[Session, ...]:
         """Return the sessions with measured networks in a pass; none where there are too few."""
-        measured = tuple(session for session in self.sessions if pass_ in session["passes"])
+        measured = tuple(session for session in self.sessions if pass_ in session.passes)
         return measured if len(measured) >= _FEWEST_SESSIONS else ()
 
-    def telling(self, pass_: str, *, is_network: bool) -> tuple[dict[str, Any], ...]:
+    def telling(self, pass_: str, *, is_network: bool) -> tuple[Session, ...]:
         """Return the sessions to estimate hosts from: for a network `of_networks` if there are any, else all."""
         return (self.of_networks(pass_) if is_network else ()) or self.sessions
 
@@ -109,20 +142,20 @@ class HostsSeen:
         whole networks.
         """
         if is_network and (telling := self.of_networks(pass_)):
-            low, median, high = np.quantile([session["passes"][pass_] for session in telling], _QUANTILES)
+            low, median, high = np.quantile([session.passes[pass_] for session in telling], _QUANTILES)
             return HostCosts(overall=float(median), low=float(low / median), high=float(high / median))
         if not self.sessions:
             return HostCosts()
-        low, _, high = np.quantile([session["factor"] for session in self.sessions], _QUANTILES)
+        low, _, high = np.quantile([session.factor for session in self.sessions], _QUANTILES)
         return HostCosts(low=min(1.0, float(low)), high=max(1.0, float(high)))
 
     def told_for(self, pass_: str, *, is_network: bool) -> str | None:
         """Return the hosts that answers are based on, as text to compare between GPUs; None if not known."""
-        names = {session["host"] for session in self.telling(pass_, is_network=is_network)}
+        names = {session.host for session in self.telling(pass_, is_network=is_network)}
         if not names or not names.isdisjoint({None, "", HOST_LEFT_OUT}):
             return None
         whole = is_network and bool(self.of_networks(pass_))
-        return ("networks: " if whole else "reference operations: ") + ", ".join(sorted(names))
+        return ("networks: " if whole else "reference operations: ") + ", ".join(sorted(map(str, names)))
 
     @classmethod
     def of_dataset(cls, dataset_dir: Path, gpu: str, levels: Mapping[str, Mapping[str, float]]) -> Self:
@@ -148,11 +181,20 @@ class HostsSeen:
         )
         known = rows[(rows["gpu"] == gpu) & rows["anchor_host_factor"].notna()].drop_duplicates("session_id")
         found = known.sort_values(["host", "anchor_host_factor"])
-        return cls(tuple(_session(row, levels.get(row["session_id"], {})) for row in found.to_dict("records")))
+        sessions = (
+            Session(
+                _null_for_nan(row["host"]),
+                _null_for_nan(row["cpu_model"]),
+                round(float(row["anchor_host_factor"]), 4),
+                {pass_: round(level, 4) for pass_, level in levels.get(row["session_id"], {}).items()},
+            )
+            for row in found.to_dict("records")
+        )
+        return cls(tuple(sessions))
 
     def write(self, folder: Path) -> None:
         """Write the sessions into the folder of a GPU's predictors."""
-        files.write_text(json.dumps({"sessions": self.sessions}, indent=1) + "\n", folder / layout.HOSTS_SEEN_FILE)
+        files.write_text(json.dumps(asdict(self), indent=1) + "\n", folder / layout.HOSTS_SEEN_FILE)
 
     @classmethod
     def read(cls, folder: Path) -> Self:
@@ -162,45 +204,11 @@ class HostsSeen:
         """
         path = folder / layout.HOSTS_SEEN_FILE
         try:
-            return cls(_checked_sessions(json.loads(path.read_text(encoding="utf-8"))["sessions"]))
+            return cls(_sessions().validate_python(json.loads(path.read_text(encoding="utf-8"))["sessions"]))
         except FileNotFoundError:
             return cls(())
         except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise DataFileError(f"{path}: not a list of hosts ({error!r:.200}). Run `clockwatt fit` again.") from error
-
-
-def _checked_sessions(sessions: object) -> tuple[dict[str, Any], ...]:
-    if not isinstance(sessions, list):
-        raise TypeError(f"no list of sessions but {type(sessions).__name__}")
-    return tuple(_checked(session) for session in sessions)
-
-
-def _checked(session: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the session with its numeric fields as floats.
-
-    TypeError or ValueError if a field has another type, or a factor is implausible.
-    """
-    names = {name: _null_for_nan(session[name]) for name in ("host", "cpu_model")}
-    if not all(isinstance(name, str | None) for name in names.values()):
-        raise TypeError(f"not names: {names}")
-    factor = float(session["factor"])
-    passes = {str(pass_): float(level) for pass_, level in session.get("passes", {}).items()}
-    if not all(1 / _MOST_APART <= number <= _MOST_APART for number in (factor, *passes.values())):
-        raise ValueError(f"no factors that hosts differ by: {[factor, *passes.values()]}")
-    return names | {"factor": factor, "passes": passes}
-
-
-def _null_for_nan(value: Any) -> Any:  # which is what pandas makes of a null
-    return None if isinstance(value, float) and math.isnan(value) else value
-
-
-def _session(row: Mapping[Hashable, Any], levels: Mapping[str, float]) -> dict[str, Any]:
-    return {
-        "host": _null_for_nan(row["host"]),
-        "cpu_model": _null_for_nan(row["cpu_model"]),
-        "factor": round(float(row["anchor_host_factor"]), 4),
-        "passes": {pass_: round(level, 4) for pass_, level in levels.items()},
-    }
 
 
 _LONGER = 1.001
@@ -315,7 +323,7 @@ def span(
         low=host.low,
         high=host.high,
         sessions=0 if host.name else len(telling),
-        hosts=1 if host.name else len({session["host"] for session in telling}),
+        hosts=1 if host.name else len({session.host for session in telling}),
         paced_by=_pace(expected),
         graph_time_s=graph.time_s,
         graph_saves_s=expected.time_s - graph.time_s,

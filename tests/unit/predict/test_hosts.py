@@ -19,7 +19,7 @@ from clockwatt.predict.api import load
 from clockwatt.predict.composition.pipeline import HostOverheads
 from clockwatt.predict.evaluation.errors import NORMAL_90
 from clockwatt.predict.features import CATALOGUE_COLUMNS
-from clockwatt.predict.hosts import HostAnswer, HostProfile, HostsSeen, different_hosts, profile_of
+from clockwatt.predict.hosts import HostAnswer, HostProfile, HostsSeen, Session, different_hosts, profile_of
 from clockwatt.predict.request import Request
 from clockwatt.schema import layout
 from clockwatt.schema.execution import TF32
@@ -196,7 +196,7 @@ def test_a_session_whose_host_is_not_known_is_read_and_told_as_null(predictors, 
     assert session["cpu_model"] is None
     path.write_text(json.dumps({"sessions": [session | {"cpu_model": math.nan}]}))  # as it was written before
     (read,) = HostsSeen.read(path.parent).sessions
-    assert read["cpu_model"] is None
+    assert read.cpu_model is None
 
 
 ONE, TWO, UNKNOWN = ("n1",), ("n1", "n2"), (HOST_LEFT_OUT,)
@@ -204,7 +204,7 @@ ONE, TWO, UNKNOWN = ("n1",), ("n1", "n2"), (HOST_LEFT_OUT,)
 
 def seen_on(names, *, networks=False):
     passes = {"inference": 1.0} if networks else {}
-    sessions = [{"host": name, "cpu_model": None, "factor": 1.0, "passes": passes} for name in names]
+    sessions = [Session(name, None, 1.0, passes) for name in names]
     return HostsSeen(tuple(sessions * 3))
 
 

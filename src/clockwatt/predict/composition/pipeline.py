@@ -132,22 +132,6 @@ class Overheads:
         inference, training = (replace(own, host=own.host.scaled(factor)) for own in (self.inference, self.training))
         return replace(self, inference=inference, training=training)
 
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Overheads:
-        """Make it from the output of `dataclasses.asdict`; KeyError, TypeError or ValueError if it is not one."""
-
-        def number(value: Any) -> float | None:
-            return None if value is None else float(value)
-
-        def of_pass(own: Mapping[str, Any]) -> PassOverheads:
-            host = HostOverheads(**{name: number(value) for name, value in own["host"].items()})
-            return PassOverheads(
-                host, *(number(own.get(name)) for name in ("gap_s", "grouped_gap_s", "dynamic_factor"))
-            )
-
-        passes = of_pass(values["inference"]), of_pass(values["training"])
-        return cls(*passes, number(values["power_idle_w"]), number(values["power_limit_w"]))
-
 
 def read_calibrated(dataset_dir: Path, gpu: str) -> dict[str, Overheads]:
     """Return calibrated overheads of one GPU by operating point.

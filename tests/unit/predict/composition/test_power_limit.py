@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import TypeAdapter
 
 from clockwatt.predict.composition.pipeline import HostOverheads, Overheads, PassOverheads, compose
 from clockwatt.schema.records import FORWARD, INFERENCE, TRAINING, NetworkRow
@@ -212,4 +213,4 @@ def test_overheads_are_stored_as_they_are():
     known = Overheads(
         PassOverheads(HostOverheads(1.0, None, 3.0)), PassOverheads(HostOverheads(5.0), 9.0, 10.0), power_limit_w=12.0
     )
-    assert Overheads.from_dict(json.loads(json.dumps(asdict(known)))) == known
+    assert TypeAdapter(Overheads).validate_json(json.dumps(asdict(known))) == known

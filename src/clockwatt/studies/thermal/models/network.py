@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 
 from clockwatt.studies.thermal.inputs import HOLD_S, PAST_LOADS_S, Ints, past_loads
 from clockwatt.studies.thermal.traces import Array, Trace
@@ -181,21 +182,8 @@ class Network:
         ValueError, KeyError, TypeError
             If it is something else, or a constant is not possible.
         """
-        modes = tuple(
-            Mode(float(mode["resistance_k_per_w"]), float(mode["time_constant_s"])) for mode in described["modes"]
-        )
-        network = cls(
-            ambient_c=float(described["ambient_c"]), modes=modes,
-            neighbours_k_per_w={str(uuid): float(value) for uuid, value in described["neighbours_k_per_w"].items()},
-            neighbours_time_constant_s=float(described["neighbours_time_constant_s"]), rms_k=float(described["rms_k"]),
-            drift_k_per_root_s=float(described["drift_k_per_root_s"]),
-            idle_w=None if described["idle_w"] is None else float(described["idle_w"]),
-            load_weights={
-                int(steps): tuple(float(weight) for weight in weights)
-                for steps, weights in described["load_weights"].items()
-            },
-            intervals={str(name): (float(low), float(high)) for name, (low, high) in described["intervals"].items()},
-        )  # fmt: skip
+        network = TypeAdapter(cls).validate_python(described)
+        modes = network.modes
         taus = [mode.time_constant_s for mode in modes] + [network.neighbours_time_constant_s]
         if any(len(weights) != len(PAST_LOADS_S) for weights in network.load_weights.values()):
             raise ValueError("weights of past loads are of another number")
