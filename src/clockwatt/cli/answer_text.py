@@ -17,6 +17,7 @@ from clockwatt.cli.printing import (
     rounded,
     standard_words,
     sum_words,
+    table_of,
     tf32_words,
     warnings_of,
     with_ends,
@@ -100,13 +101,8 @@ def columns(answer: Answer, *, verbose: bool = False) -> dict[str, Estimate]:
 
 
 def _sources(answer: Answer, *, verbose: bool) -> Table:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 2, 0, 0))
     shown = columns(answer, verbose=verbose)
-    for heading in ("", *shown):
-        table.add_column(heading, no_wrap=True)
+    table = table_of("", *shown, between=2)
     for name in QUANTITIES:
         words, unit = UNITS[name]
         cells = (with_ends(getattr(one, name), one.intervals.get(name), unit) for one in shown.values())
@@ -156,12 +152,8 @@ def _host_bound(host: HostAnswer) -> str:
 
 def _operations(answer: Answer) -> Table:
     """The operations that cost most, by their share of the time."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 2, 0, 0))
-    for heading in (_COSTS_MOST, "calls", "time", "share", "energy", "source"):
-        table.add_column(heading, no_wrap=True, justify="left" if heading in (_COSTS_MOST, "source") else "right")
+    numbers = ("calls", "time", "share", "energy")
+    table = table_of(_COSTS_MOST, *numbers, "source", right=numbers, between=2)
     for row in answer.breakdown().head(_MOST_OPERATIONS).to_dict("records"):
         share = "–" if row["energy_share"] != row["energy_share"] else f"{row['energy_share']:.0%}"  # nan is not itself
         table.add_row(

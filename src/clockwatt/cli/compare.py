@@ -60,19 +60,15 @@ def compare(
 
 def print_comparison(first: Answer, second: Answer) -> None:
     """Print both answers and their ratios; `second` is relative to `first`."""
-    from rich.box import SIMPLE_HEAD
     from rich.console import Console
-    from rich.table import Table
 
     from clockwatt.cli.answer_text import UNITS, question
     from clockwatt.cli.options import WIDEST
-    from clockwatt.cli.printing import binary, ratio, with_ends
+    from clockwatt.cli.printing import binary, ratio, table_of, with_ends
 
     relative = second.relative_to
     assert relative is not None
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
-    for heading in ("", "A (90 %)", "B (90 %)", "B / A (90 %)", ""):
-        table.add_column(heading, no_wrap=True)
+    table = table_of("", "A (90 %)", "B (90 %)", "B / A (90 %)", "")
     both = {"A": first, "B": second}
     for name, (words, unit) in UNITS.items():
         cells = (with_ends(getattr(one, name), one.intervals.get(name), unit) for one in both.values())

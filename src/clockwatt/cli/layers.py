@@ -75,16 +75,12 @@ def print_layers(table: pd.DataFrame) -> None:
 
 def _layers(table: pd.DataFrame, phases: Sequence[str], *, rates: bool) -> Table:
     """Modules and their sum, with times of phases, and power and FLOP as `rates`."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
+    from clockwatt.cli.printing import binary, quantity, table_of, with_ends
 
-    from clockwatt.cli.printing import binary, quantity, with_ends
-
-    shown = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
-    shown.add_column("module", overflow="fold")
     rate_units = {"power": ("power_w", "W"), "FLOP": ("flops", "FLOP")} if rates else {}
-    for heading in ("time (90 %)", *phases, "energy (90 %)", *rate_units, "memory"):
-        shown.add_column(heading, no_wrap=True, justify="right")
+    numbers = ("time (90 %)", *phases, "energy (90 %)", *rate_units, "memory")
+    shown = table_of("module", *numbers, right=numbers)
+    shown.columns[0].overflow, shown.columns[0].no_wrap = "fold", False
 
     def known(value: float) -> float | None:
         return None if value != value else value  # nan is not itself

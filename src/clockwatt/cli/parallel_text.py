@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from clockwatt.cli.answer_text import question
-from clockwatt.cli.printing import binary, quantity, rounded
+from clockwatt.cli.printing import binary, quantity, rounded, table_of
 
 if TYPE_CHECKING:
     from clockwatt.predict.parallel.answer import ParallelAnswer
@@ -14,9 +14,7 @@ if TYPE_CHECKING:
 
 def print_parallel(answer: ParallelAnswer) -> None:
     """Print a step on several GPUs: one line, a row for each rank, and what limits it."""
-    from rich.box import SIMPLE_HEAD
     from rich.console import Console
-    from rich.table import Table
 
     console = Console()
     throughput = "" if answer.items_per_s is None else f"; {rounded(answer.items_per_s)} {answer.unit}/s"
@@ -27,9 +25,7 @@ def print_parallel(answer: ParallelAnswer) -> None:
         soft_wrap=True, style="bold", highlight=False,
     )  # fmt: skip
     console.print()
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 2, 0, 0))
-    for heading in ("rank", "kernels", "energy", "memory", *(["first module"] if answer.stages else [])):
-        table.add_column(heading, no_wrap=True)
+    table = table_of("rank", "kernels", "energy", "memory", *(["first module"] if answer.stages else []), between=2)
     for rank, energy_j in enumerate(answer.energies_j):
         memory = "–" if answer.memory_bytes is None else binary(answer.memory_bytes[rank])
         stage = [answer.stages[rank]] if answer.stages else []
@@ -52,9 +48,7 @@ def print_parallel(answer: ParallelAnswer) -> None:
 
 def print_parallel_recommendation(answer: ParallelRecommendation, rows: int = 20) -> None:
     """Print the candidates, best first, and in words what the best costs relative to one GPU."""
-    from rich.box import SIMPLE_HEAD
     from rich.console import Console
-    from rich.table import Table
 
     console, single = Console(), answer.single
     console.print(
@@ -62,10 +56,8 @@ def print_parallel_recommendation(answer: ParallelRecommendation, rows: int = 20
         style="bold", highlight=False,
     )  # fmt: skip
     console.print()
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 2, 0, 0))
-    headings = ("GPUs", "strategy", "point", "step", f"{single.unit}/s", "speed ×", "energy ×", "memory")
-    for heading in headings:
-        table.add_column(heading, justify="left" if heading in headings[1:3] else "right", no_wrap=True)
+    numbers = ("step", f"{single.unit}/s", "speed ×", "energy ×", "memory")
+    table = table_of("GPUs", "strategy", "point", *numbers, right=("GPUs", *numbers), between=2)
     for number, one in enumerate(answer.candidates[:rows]):
         memory = "–" if one.memory_bytes is None else binary(one.memory_bytes)
         table.add_row(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -131,6 +131,17 @@ def binary(size: float, ends: tuple[float, float] | None = None) -> str:
     return f"{rounded(size / scale)} {unit}{interval}"
 
 
+def table_of(*headings: str, right: Collection[str] = (), between: int = 1) -> Table:
+    """Return a table without frames, with numbers to the `right`, and so many blanks `between` columns."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, between, 0, 0))
+    for heading in headings:
+        table.add_column(heading, no_wrap=True, justify="right" if heading in right else "left")
+    return table
+
+
 def print_recommendation(
     answer: Recommendation, more: Mapping[str, Any], *, verbose: bool = False, rows: int = 20
 ) -> None:
@@ -220,21 +231,11 @@ def print_recommendation(
 
 def _choices(answer: Recommendation, rows: int, *, two_lines: bool) -> Table:
     """Candidates, best first; `two_lines` puts points, modes and intervals below what they belong to."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     several = len(answer.execution) > 1
     ratios = ("time", "energy") if several or answer.best.relative_to is not None else ()
-    left = ("GPU", *(["precision"] if several else []), "source")
-    for heading in (
-        *left[:-1],
-        "time (90 %)",
-        "energy (90 %)",
-        *([f"{name} ×" for name in ratios] or ["power"]),
-        "source",
-    ):
-        table.add_column(heading, no_wrap=True, justify="left" if heading in left else "right")
+    left = ("GPU", *(["precision"] if several else []))
+    costs = ("time (90 %)", "energy (90 %)", *([f"{name} ×" for name in ratios] or ["power"]))
+    table = table_of(*left, *costs, "source", right=costs)
     between = "\n" if two_lines else " "
     for candidate, style in _styled(answer, rows):
         known = candidate.relative_to

@@ -18,6 +18,7 @@ from clockwatt.cli.printing import (
     ratio,
     standard_words,
     sum_words,
+    table_of,
     tf32_words,
     warnings_of,
     with_ends,
@@ -120,13 +121,8 @@ def _print(shown: list[Overview], *, verbose: bool) -> None:
 
 
 def _table(gpu: OnGpu, *, verbose: bool) -> Table:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("point", max_width=_POINT)
-    for heading in ("", *(name for name, _ in UNITS.values())):
-        table.add_column(heading, no_wrap=True)
+    table = table_of("point", "", *(name for name, _ in UNITS.values()))
+    table.columns[0].max_width, table.columns[0].no_wrap = _POINT, False
     for answer in gpu.points:
         words = config.OperatingPoint.parse(answer.point).in_words + ("" if answer.measured_point else " *")
         sources = list(columns(answer, verbose=verbose).items())

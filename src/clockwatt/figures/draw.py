@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -164,6 +163,18 @@ def draw_figures(
             advance(name)
 
 
+def _figure(
+    make: Callable[[Results, str], pd.DataFrame], draw: Callable[[pd.DataFrame, Gpus], Figure]
+) -> Callable[[Results, str], Drawn]:
+    """Return what makes the data of a figure, and draws it."""
+
+    def drawn(results: Results, pass_: str) -> Drawn:
+        data = make(results, pass_)
+        return draw(data, results.gpus), data
+
+    return drawn
+
+
 def _network(quantity: str) -> Callable[[Results, str], Drawn]:
     def drawn(results: Results, pass_: str) -> Drawn:
         data = networks.costs(results.compositions, results.whole_errors, results.sum_errors, quantity, pass_)
@@ -180,16 +191,6 @@ def _network_clock(results: Results, pass_: str) -> Drawn:
 def _network_optimum(results: Results, pass_: str) -> Drawn:
     data = clocks.optima(clocks.along(results.compositions, results.whole_errors, pass_))
     return clocks.draw_optima(data, results.gpus, results.measured_in(pass_)), data
-
-
-def _energy_time(results: Results, pass_: str) -> Drawn:
-    data = pareto_front.points(results.compositions, results.whole_errors, results.gpus, pass_)
-    return pareto_front.draw(data, results.gpus), data
-
-
-def _regret(results: Results, _: str) -> Drawn:
-    data = regret.regrets(results.compositions)
-    return regret.draw(data, results.gpus), data
 
 
 def _composed(results: Results, _: str) -> Drawn:
@@ -235,53 +236,20 @@ def _importance(results: Results, _: str) -> Drawn:
     return importance.draw(data, results.gpus), data
 
 
-def _durations(results: Results, _: str) -> Drawn:
-    data = calibration.durations(load.calibrated(results.dataset, CalibrationQuantity.TIME_AGAINST_ITERATIONS))
-    return calibration.draw_durations(data, results.gpus), data
-
-
 def _transient(results: Results, _: str) -> Drawn:
     rows = load.calibrated(results.dataset, CalibrationQuantity.POWER_TRANSIENT)
     return calibration.draw_transient(rows, results.gpus), rows[["gpu", "point", "subject", "x", "value"]]
 
 
-def _traces(results: Results, _: str) -> Drawn:
-    data = sensors.traces(results.telemetry)
-    return sensors.draw_traces(data, results.gpus), data
-
-
-def _sampling(results: Results, _: str) -> Drawn:
-    data = sampling.intervals(results.telemetry_of_one_point)
-    return sensors.draw_intervals(data, results.gpus), data
-
-
-def _cumulative(results: Results, _: str) -> Drawn:
-    data = sensors.cumulated(results.telemetry_of_one_point)
-    return sensors.draw_cumulated(data, results.gpus), data
-
-
-def _clock_seen(results: Results, _: str) -> Drawn:
-    data = machine.clocks(load.clocks(results.dataset))
-    return machine.draw_clocks(data, results.gpus), data
-
-
-def _cards(results: Results, _: str) -> Drawn:
-    data = machine.cards(results.quality)
-    return machine.draw_cards(data, results.gpus), data
-
-
-def _quality(results: Results, _: str) -> Drawn:
-    data = quality.counts(results.quality)
-    return quality.draw(data, results.gpus), data
-
-
-DRAWN: dict[str, Callable[[Any, str], Drawn]] = {
+DRAWN: dict[str, Callable[[Results, str], Drawn]] = {
     "network_energy": _network("energy_j"),
     "network_time": _network("time_s"),
     "network_clock": _network_clock,
     "network_optimum": _network_optimum,
-    "energy_time": _energy_time,
-    "regret": _regret,
+    "energy_time": _figure(
+        lambda of, pass_: pareto_front.points(of.compositions, of.whole_errors, of.gpus, pass_), pareto_front.draw
+    ),
+    "regret": _figure(lambda of, _: regret.regrets(of.compositions), regret.draw),
     "composed_vs_measured": _composed,
     "operations": _operations,
     "predicted_vs_measured_time": _predicted(predictions.TIME),
@@ -291,13 +259,16 @@ DRAWN: dict[str, Callable[[Any, str], Drawn]] = {
     "coverage_by_class": _coverage_by_class,
     "learning_curve": _learning_curve,
     "importance": _importance,
-    "time_against_duration": _durations,
+    "time_against_duration": _figure(
+        lambda of, _: calibration.durations(load.calibrated(of.dataset, CalibrationQuantity.TIME_AGAINST_ITERATIONS)),
+        calibration.draw_durations,
+    ),
     "power_transient": _transient,
-    "power_traces": _traces,
-    "sampling_interval": _sampling,
-    "cumulative_energy": _cumulative,
-    "clock_seen": _clock_seen,
-    "cards": _cards,
-    "quality": _quality,
+    "power_traces": _figure(lambda of, _: sensors.traces(of.telemetry), sensors.draw_traces),
+    "sampling_interval": _figure(lambda of, _: sampling.intervals(of.telemetry_of_one_point), sensors.draw_intervals),
+    "cumulative_energy": _figure(lambda of, _: sensors.cumulated(of.telemetry_of_one_point), sensors.draw_cumulated),
+    "clock_seen": _figure(lambda of, _: machine.clocks(load.clocks(of.dataset)), machine.draw_clocks),
+    "cards": _figure(lambda of, _: machine.cards(of.quality), machine.draw_cards),
+    "quality": _figure(lambda of, _: quality.counts(of.quality), quality.draw),
 }
 """Families of `names.QUESTIONS`: each from results and a pass to the figure and the data that it shows."""

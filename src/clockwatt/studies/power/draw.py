@@ -136,14 +136,14 @@ def _write(frame: pd.DataFrame, folder: Path, name: str) -> None:
         csv.write_csv(table, aside)
 
 
-def _power(results: Results) -> Drawn:
-    data = traces.power(results.readings, results.runs)
-    return traces.draw_power(data, virtual=results.virtual), data
+def _figure(make: Callable[[Results], pd.DataFrame], draw: Callable[..., Figure]) -> Callable[[Results], Drawn]:
+    """Return what makes the data of a figure, and draws it."""
 
+    def drawn(results: Results) -> Drawn:
+        data = make(results)
+        return draw(data, virtual=results.virtual), data
 
-def _cumulative(results: Results) -> Drawn:
-    data = traces.cumulative(results.readings, results.runs)
-    return traces.draw_cumulative(data, virtual=results.virtual), data
+    return drawn
 
 
 def _against(setting: str) -> Callable[[Results], Drawn]:
@@ -154,34 +154,14 @@ def _against(setting: str) -> Callable[[Results], Drawn]:
     return drawn
 
 
-def _front(results: Results) -> Drawn:
-    data = curves.front(results.summary)
-    return curves.draw_front(data, virtual=results.virtual), data
-
-
-def _epochs(results: Results) -> Drawn:
-    data = epochs.spread(results.epochs)
-    return epochs.draw(data, virtual=results.virtual), data
-
-
-def _sampling(results: Results) -> Drawn:
-    data = sampling.histogram(results.intervals)
-    return sampling.draw_histogram(data, virtual=results.virtual), data
-
-
-def _jitter(results: Results) -> Drawn:
-    data = sampling.windows(results.intervals, results.readings, results.runs)
-    return sampling.draw_windows(data, virtual=results.virtual), data
-
-
 DRAWN: dict[str, Callable[[Results], Drawn]] = {
     "optimum_power_limit": _against(POWER_LIMIT),
     "optimum_clock": _against(CLOCK),
-    "front": _front,
-    "epochs": _epochs,
-    "power": _power,
-    "cumulative_energy": _cumulative,
-    "sampling_interval": _sampling,
-    "jitter": _jitter,
+    "front": _figure(lambda of: curves.front(of.summary), curves.draw_front),
+    "epochs": _figure(lambda of: epochs.spread(of.epochs), epochs.draw),
+    "power": _figure(lambda of: traces.power(of.readings, of.runs), traces.draw_power),
+    "cumulative_energy": _figure(lambda of: traces.cumulative(of.readings, of.runs), traces.draw_cumulative),
+    "sampling_interval": _figure(lambda of: sampling.histogram(of.intervals), sampling.draw_histogram),
+    "jitter": _figure(lambda of: sampling.windows(of.intervals, of.readings, of.runs), sampling.draw_windows),
 }
 """Figures of `names.FIGURES`: each from results to the figure and the data that it shows."""
