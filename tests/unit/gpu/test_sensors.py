@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from clockwatt.gpu.interface import GpuError
-from clockwatt.gpu.sensing.polling import MOST_FAILURES
-from clockwatt.gpu.sensing.sensors import AVERAGE, COUNTER, INSTANT, RING, SensorTraits, sensor_traits
+from clockwatt.gpu.sensing.sensors import AVERAGE, COUNTER, INSTANT, MOST_FAILURES, RING, SensorTraits, sensor_traits
 from clockwatt.gpu.sensing.windows import Steps, averaging_window_s
 from clockwatt.gpu.virtual.card import VirtualGpu
 from clockwatt.gpu.virtual.model import Work

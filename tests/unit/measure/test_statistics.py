@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clockwatt.measure.statistics import NORMAL_95, Estimate, halves_agree, mean_estimate, median_estimate
-from clockwatt.measure.steps.stopping import LIMITER_PERIOD, MAX_DURATION, PRECISION, PrecisionRule, SteadyRule
+from clockwatt.measure.steps.load import LIMITER_PERIOD, MAX_DURATION, PRECISION, PrecisionRule, SteadyRule
 
 
 def autoregressive(correlation: float, size: int, rng: np.random.Generator) -> np.ndarray:
