@@ -291,8 +291,7 @@ class Composer:
             Costs beyond the calls (modules, start of a backward pass, gaps between kernels), idle power and power
             limit.
         """
-        of_calls = costs[self.positions]
-        of_calls[self.positions < 0] = np.nan
+        of_calls = self._of_calls(costs)
         known = np.asarray(np.isfinite(of_calls[:, :2]).all(axis=1))
         device, host, eager, dynamic, energy = np.where(known[:, None], of_calls, 0.0).T
         of_power = bool(np.isfinite(dynamic).all())
@@ -334,8 +333,7 @@ class Composer:
         costs
             As in `compose`. An unknown energy of a call without device work counts as zero.
         """
-        of_calls = costs[self.positions]
-        of_calls[self.positions < 0] = np.nan
+        of_calls = self._of_calls(costs)
         device, _, eager, dynamic, energy = of_calls.T
         energy = np.where((device == 0) & ~np.isfinite(energy), 0.0, energy)
         known = np.isfinite(eager)
@@ -353,6 +351,11 @@ class Composer:
             calls=known.size,
             calls_without_cost=int(np.sum(~known)),
         )
+
+    def _of_calls(self, costs: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the costs of each call, NaN where they are missing; shape (calls, 5)."""
+        missing = np.full((1, costs.shape[1]), np.nan)
+        return np.vstack([costs, missing])[self.positions]
 
     def _host_times(self, host: NDArray[np.float64], overheads: Overheads) -> NDArray[np.float64]:
         """Return the host time of each call within a network.

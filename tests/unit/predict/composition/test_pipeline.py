@@ -96,6 +96,12 @@ def test_a_call_without_cost_is_counted():
     assert composed.energy_j is None
 
 
+def test_all_calls_are_counted_where_no_operation_has_a_cost():
+    composed = compose(calls("unknown", "unknown"), network(), costs((1.0, 0.5)).iloc[:0], Overheads())
+    assert composed.calls_without_cost == 2
+    assert composed.energy_j is None
+
+
 def test_networks_draw_less_dynamic_power_than_their_operations_alone():
     given = calls("0", "0", "1"), network(), costs((2.0, 1.0), (0.0, 0.5))
     alone = compose(*given, Overheads(power_idle_w=30.0))
