@@ -32,9 +32,9 @@ _PLAIN_ERROR = {"time_s": "plain_time_s_error", "energy_j": "plain_energy_j_erro
 """Column of a composition to that of `sum_errors`."""
 
 METHODS = {
-    "plain": style.Entry("plain sum of its calls, measured alone", style.COLOURS[1], "X"),
+    "plain": style.Entry("sum of operations timed in a loop", style.COLOURS[1], "X"),
     "composed": style.Entry("composed from measured operations", style.COLOURS[2], "^"),
-    "predicted": style.Entry("composed from held-out predictions", style.COLOURS[0], "s"),
+    "predicted": style.Entry("predicted with the network held out", style.COLOURS[0], "s"),
 }
 """Ways to get at a network without running it."""
 
@@ -134,7 +134,7 @@ def draw(data: pd.DataFrame, gpus: Gpus, quantity: str) -> Figure:
         _absolute(absolute, own, names, unit)
         _deviation(deviation, own, names)
     grid[-1][0].set_xlabel(f"{name} (log)")
-    grid[-1][1].set_xlabel("off the measured value")
+    grid[-1][1].set_xlabel("error against the measured value")
     both = {
         True: style.Entry("measured whole, TF32", "black", "o"),
         False: style.Entry("measured whole, without TF32 or in another format", "black", "o", filled=False),
@@ -143,7 +143,7 @@ def draw(data: pd.DataFrame, gpus: Gpus, quantity: str) -> Figure:
     style.legend(figure, [*(entry for full, entry in both.items() if full in there), *METHODS.values()], "")
     style.footer(
         figure,
-        "Bars and grey: 95 % intervals of measured values and of the plain sum."
+        "Bars and grey: 95 % intervals of measured values and of the sum."
         + " Hollow: without TF32." * (False in there),
         gpus.note(list(chosen), data["gpu"].unique()),
         style.networks_left_out(left_out),
