@@ -142,9 +142,7 @@ def test_the_campaign_of_the_tutorial_is_the_one_that_is_shared():
 
 
 @pytest.mark.parametrize("page", PAGES, ids=[page.stem for page in PAGES])
-def test_examples_run(page, shell):
-    if page.stem == "predict-from-python":
-        pytest.skip("runs in tests/unit/predict/test_api.py, on the campaign that it asks about")
+def test_examples_run(page, shell, capsys):
     if page.stem == "forecast-temperature":
         for pattern in ("steady", "epochs"):
             folder = shell.folder / "records" / pattern
@@ -168,3 +166,10 @@ def test_examples_run(page, shell):
             exec(compile(text, page.name, "exec"), names)
     for shown in OUTPUT.finditer(page.read_text(encoding="utf-8")):
         assert shown["first"] in shell.printed[shown["command"]], "run python tools/example_outputs.py"
+    if page.stem == "predict-from-python":
+        assert names["answer"].source == "measured"
+        assert len(names["frame"]) == 12
+        assert names["estimate"].time_s > 0
+        assert names["choice"].best.energy_j > 0
+        assert names["compared"].relative_to.power_ratio > 1
+        assert "gpu a31" in capsys.readouterr().out
