@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,8 @@ PAGES = {
     "workloads": ("Workloads", "What do the recorded workloads take on a GPU?"),
 }
 """Page to its title and the question that it answers."""
+INTERVAL = re.compile(r"(?P<coverage>\d[^±]*?) (?P<half_width>±[^,]+), (?P<score>[\d.]+)")
+OF_INTERVAL = ("coverage", "half-width", "interval score")
 
 
 def pages() -> dict[str, str]:
@@ -93,7 +96,7 @@ def _how_made() -> list[str]:
 
 def _page(page: str, results: list[dict[str, Any]]) -> str:
     title, question = PAGES[page]
-    lines = [f"# {title}", "", question, ""]
+    lines = [f"# {title}", "", question, "", *_summary(results)]
     targets = [target for result in results for target in result["targets"]]
     if targets:
         lines += ["| target | wanted | reached | met |", "| --- | --- | --- | --- |"]
@@ -102,10 +105,40 @@ def _page(page: str, results: list[dict[str, Any]]) -> str:
     for result in results:
         lines += [f"## {result['title']}", "", *_provenance(result), ""]
         if result["rows"]:
-            lines += [_row(result["columns"]), _row(["---"] * len(result["columns"])), *map(_row, result["rows"]), ""]
+            lines += [*_table(*_with_intervals_split(result["columns"], result["rows"])), ""]
         if result["notes"]:
             lines += [*(f"- {note}" for note in result["notes"]), ""]
     return "\n".join(lines)
+
+
+def _summary(results: list[dict[str, Any]]) -> list[str]:
+    """Return the medians of all passes of each test set, where results state them in a row `all`."""
+    found = [(result, row) for result in results for row in result["rows"] if row[0] == "all"]
+    if len(found) < 2:
+        return []
+    shown = [name for name in found[0][0]["columns"][1:] if not name.startswith("coverage")]
+    rows = [
+        [result["title"], *(str(row[result["columns"].index(name)]).split(" / ")[0] for name in shown)]
+        for result, row in found
+    ]
+    return ["## Summary", "", *_table(["median error, %", *shown], rows), ""]
+
+
+def _table(columns: list[str], rows: list[list[Any]]) -> list[str]:
+    return [_row(columns), _row(["---"] * len(columns)), *map(_row, rows)]
+
+
+def _with_intervals_split(columns: list[str], rows: list[list[Any]]) -> tuple[list[str], list[list[Any]]]:
+    """Split columns of coverage, half-width and interval score of 90 % intervals into three columns each."""
+    names: list[str] = []
+    parts: list[list[Any]] = [[] for _ in rows]
+    for name, cells in zip(columns, zip(*rows, strict=True), strict=True):
+        split = [INTERVAL.fullmatch(str(cell)) for cell in cells]
+        of_interval = any(split) and all(found or cell == "–" for found, cell in zip(split, cells, strict=True))
+        names += [f"{name.removeprefix('coverage of ')}: {part}" for part in OF_INTERVAL] if of_interval else [name]
+        for row, found, cell in zip(parts, split, cells, strict=True):
+            row += [cell] if not of_interval else found.groups() if found else ["–"] * len(OF_INTERVAL)
+    return names, parts
 
 
 def _provenance(result: dict[str, Any]) -> list[str]:
