@@ -12,8 +12,7 @@ from clockwatt.measure.bench.interface import under_load
 from clockwatt.measure.bench.virtual import VirtualBench
 from clockwatt.measure.calibrate import calibration
 from clockwatt.measure.calibrate.calibration import Calibration
-from clockwatt.measure.calibrate.repeatability import deviation_from
-from clockwatt.measure.calibrate.run import calibrate
+from clockwatt.measure.calibrate.run import calibrate, deviation_from
 from clockwatt.measure.statistics import Estimate
 from clockwatt.measure.steps import conditions
 from clockwatt.measure.steps.conditions import Surroundings

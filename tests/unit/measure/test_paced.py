@@ -10,9 +10,9 @@ from clockwatt.measure.bench.interface import Subject
 from clockwatt.measure.bench.virtual import VirtualBench
 from clockwatt.measure.calibrate.calibration import DEVICE, POWER_LIMIT, Calibration
 from clockwatt.measure.statistics import Estimate
-from clockwatt.measure.steps import procedure, unthrottled
+from clockwatt.measure.steps import procedure
 from clockwatt.measure.steps.conditions import Surroundings, pace_of
-from clockwatt.measure.steps.unthrottled import energy_with_pauses
+from clockwatt.measure.steps.procedure import energy_with_pauses
 from clockwatt.schema.execution import TF32
 from clockwatt.schema.quantities import CalibrationQuantity
 from clockwatt.schema.records import NETWORK, OPERATION, MeasurementRow
@@ -95,7 +95,7 @@ def with_pauses(bench, row, surroundings, call_s=None):
         try:
             return energy_with_pauses(bench, workload, call_s or slower_s, surroundings)
         finally:
-            del bench.pauses_s[: unthrottled._TRIALS]  # between calls that are timed alone
+            del bench.pauses_s[: procedure._TRIALS]  # between calls that are timed alone
 
 
 @pytest.mark.parametrize("operation_row", [MEMORY_BOUND, SHORT], ids=["bound by the device", "bound by the host"])
@@ -111,18 +111,18 @@ def test_where_the_limit_does_not_act_pauses_do_not_change_the_energy(bench, cam
 
 def test_pauses_are_half_as_long_as_bursts_of_five_milliseconds(bench):
     with_pauses(bench, MEMORY_BOUND, around(bench))
-    assert len(bench.pauses_s) >= 0.9 * unthrottled._WINDOW_S / (1.5 * unthrottled._BURST_S)
-    assert bench.pauses_s == pytest.approx([unthrottled._BURST_S / 2] * len(bench.pauses_s), rel=0.2)
+    assert len(bench.pauses_s) >= 0.9 * procedure._WINDOW_S / (1.5 * procedure._BURST_S)
+    assert bench.pauses_s == pytest.approx([procedure._BURST_S / 2] * len(bench.pauses_s), rel=0.2)
 
 
-@pytest.mark.parametrize("share", unthrottled._PAUSES)
+@pytest.mark.parametrize("share", procedure._PAUSES)
 def test_pauses_grow_until_bursts_are_no_longer_slowed(bench, share):
     surroundings = around(bench)
     undisturbed = with_pauses(bench, MEMORY_BOUND, surroundings)
     bench.slower, bench.enough = 1.2, share
     energy = with_pauses(bench, MEMORY_BOUND, surroundings)
     tried = sorted({round(pause_s, 6) for pause_s in bench.pauses_s})
-    expected = [pause for pause in unthrottled._PAUSES if pause <= share]
+    expected = [pause for pause in procedure._PAUSES if pause <= share]
     assert [pause_s / tried[0] for pause_s in tried] == pytest.approx([pause / expected[0] for pause in expected], 1e-3)
     assert energy.value == pytest.approx(undisturbed.value, rel=0.1)
 
@@ -130,7 +130,7 @@ def test_pauses_grow_until_bursts_are_no_longer_slowed(bench, share):
 def test_none_where_even_the_longest_pauses_do_not_help(bench):
     bench.slower, bench.enough = 1.2, 100.0
     assert with_pauses(bench, MEMORY_BOUND, around(bench)) is None
-    assert len({round(pause_s, 6) for pause_s in bench.pauses_s}) == len(unthrottled._PAUSES)
+    assert len({round(pause_s, 6) for pause_s in bench.pauses_s}) == len(procedure._PAUSES)
 
 
 def test_bursts_that_take_a_little_longer_are_not_taken_for_slowed(bench):
@@ -140,8 +140,8 @@ def test_bursts_that_take_a_little_longer_are_not_taken_for_slowed(bench):
 
 
 def test_calls_as_long_as_a_burst_are_seen_to_be_slowed(bench, monkeypatch):
-    monkeypatch.setattr(unthrottled, "_BURST_S", 1e-6)
-    bench.slower, bench.enough = 10.0, unthrottled._PAUSES[-1]
+    monkeypatch.setattr(procedure, "_BURST_S", 1e-6)
+    bench.slower, bench.enough = 10.0, procedure._PAUSES[-1]
     assert with_pauses(bench, MEMORY_BOUND, around(bench)) is not None
     assert bench.pauses_s[-1] > 3 * bench.pauses_s[0]
     bench.enough = float("inf")

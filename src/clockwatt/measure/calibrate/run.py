@@ -12,9 +12,12 @@ import random
 import socket
 import tempfile
 import uuid
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
+
+import numpy as np
 
 from clockwatt.config import CampaignConfig, MeasurementConfig, OperatingPoint
 from clockwatt.control.points import operating_point
@@ -26,13 +29,12 @@ from clockwatt.measure import reference_operations
 from clockwatt.measure.bench.interface import Bench, Subject, Workload, under_load
 from clockwatt.measure.bench.registry import open_bench
 from clockwatt.measure.calibrate.calibration import DEVICE, HOST, POWER_LIMIT, Calibration
-from clockwatt.measure.calibrate.repeatability import deviation_from
-from clockwatt.measure.statistics import Estimate, median_estimate
+from clockwatt.measure.statistics import NORMAL_95, Estimate, median_estimate
 from clockwatt.measure.steps.conditions import Surroundings, pace_of
 from clockwatt.measure.steps.load import calls_per_block
 from clockwatt.measure.steps.procedure import measure, measure_idle
 from clockwatt.schema import records
-from clockwatt.schema.costs import POWER, TIME_EAGER
+from clockwatt.schema.costs import POWER, TIME_EAGER, Measured
 from clockwatt.schema.quantities import CalibrationQuantity
 from clockwatt.schema.records import ANCHOR, CALIBRATION_SCHEMA, INFERENCE, CalibrationRow, MeasurementRow, OperationRow
 
@@ -205,3 +207,48 @@ class _Calibration:
                 standard_error=estimate.standard_error if estimate else None,
             )
         )  # fmt: skip
+
+
+def deviation_from(
+    sustained: Mapping[str, MeasurementRow], short: Sequence[MeasurementRow], measured: Measured
+) -> Estimate | None:
+    """Return relative deviation of short measurements from sustained ones, pooled over operations, as a standard error.
+
+    Root mean square, of which for each operation the variance that the measurements' own errors explain is taken off,
+    as between groups in a one-way analysis of variance; where they explain more than there is, none is left. Deviations
+    of one operation share its sustained measurement, so operations are what is sampled: with few of them the deviation
+    is widened as Student's t distribution with as many degrees of freedom is wider than a normal one.
+
+    Parameters
+    ----------
+    sustained
+        One measurement of each operation, by subject.
+    short
+        Several of each.
+    measured
+        What is compared.
+
+    Returns
+    -------
+    Estimate or None
+        None if nothing can be compared. The error is that of a standard deviation of normal samples.
+    """
+    squares: dict[str, list[float]] = defaultdict(list)
+    for row in short:
+        if row.subject_id not in sustained:
+            continue
+        value, error = measured.of(row)
+        reference, reference_error = measured.of(sustained[row.subject_id])
+        if value is not None and error is not None and reference and reference_error is not None:
+            squares[row.subject_id].append(
+                (value / reference - 1) ** 2 - (error / reference) ** 2 - (reference_error / reference) ** 2
+            )
+    if not squares:
+        return None
+    variances = [max(0.0, float(np.mean(of_one))) for of_one in squares.values()]
+    number = sum(len(of_one) for of_one in squares.values())
+    deviation = float(np.sqrt(np.mean(variances)))
+    from scipy.special import stdtrit  # a third of a second that a finished shard does not need
+
+    wider = float(stdtrit(len(variances), 0.975)) / NORMAL_95
+    return Estimate(wider * deviation, wider * deviation / float(np.sqrt(2 * number)), number)

@@ -16,9 +16,8 @@ from clockwatt.errors import ClockwattError, DataFileError
 from clockwatt.gpu.interface import NotSupportedError
 from clockwatt.schema import layout
 from clockwatt.studies.power import steps, tables
-from clockwatt.studies.power.measure import measure_study
+from clockwatt.studies.power.measure import RealRuns, measure_study
 from clockwatt.studies.power.plan import planned_runs
-from clockwatt.studies.power.real import RealRuns
 from clockwatt.telemetry.recording.layout import read_record
 from clockwatt.telemetry.recording.summary import summarise
 from clockwatt.telemetry.recording.virtual import RealTimeGpu
