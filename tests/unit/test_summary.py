@@ -71,7 +71,7 @@ def test_what_was_done_now_and_before_what_failed_and_what_is_left(campaign):
     assert counts(lines, "calibrate") == ["1", "·", "1", "1"]
     assert counts(lines, "measure") == ["·", "·", "2", "10"]
     text = "\n".join(lines)
-    assert "  measure a30 sm900 1 and 1 more: ended without a message, last: MemoryError\n" in text
+    assert "  measure a30 sm900 1 and 1 more: ended without a message. Last line: MemoryError\n" in text
     assert "  calibrate a30 sm1200: no GPU: ask for one.\n" in text
     assert f"    {campaign.results_dir}/logs/measurements/a30/sm900/1.log" in lines
     assert "run the same command again" in text

@@ -20,7 +20,7 @@ def init(
     for path in create(folder):
         print(folder / path)
     print(
-        f"\n{folder / 'config' / 'config.yaml'} says what is measured: two modelled GPUs, until you edit it. "
+        f"\n{folder / 'config' / 'config.yaml'} configures the campaign: two virtual GPUs, until you edit it. "
         f"Then in {folder}:\n"
         "  snakemake                    on this machine\n"
         "  snakemake --profile slurm    one Slurm job for each GPU, clock and shard"

@@ -53,7 +53,7 @@ def layers(
     if answer.memory is not None:
         print(memory_words(answer.memory))
         rest = answer.memory.allocated_bytes - table["memory_bytes"].sum()
-        print(f"{binary(rest)} belongs to no module: workspaces and temporary tensors.")
+        print(f"{binary(rest)} are workspaces and temporary tensors, which belong to no module.")
 
 
 def print_layers(table: pd.DataFrame) -> None:

@@ -167,7 +167,7 @@ def show_best_points(
     if as_json:
         print(json.dumps([best.to_dict() for best in found], indent=2))
         return
-    print("Least energy of a pass, as measured; `clockwatt show NETWORK` has every point, with intervals:")
+    print("Operating points of least measured energy (all points, with intervals: `clockwatt show NETWORK`):")
     for best in found[:most]:
         line = (
             f"  {best.network_id} {best.pass_} in {best.execution.words}, "

@@ -160,7 +160,7 @@ def _reason(log: Path, otherwise: str) -> str:
     elif otherwise:
         reason = otherwise
     else:
-        reason = f"ended without a message, last: {written[-1]}" if written else "was killed, by whom is not known"
+        reason = f"ended without a message. Last line: {written[-1]}" if written else "was killed; the cause is unknown"
     return reason if len(reason) <= _REASON_CHARACTERS else f"{reason[:_REASON_CHARACTERS]}…"
 
 
@@ -200,11 +200,11 @@ def _next(campaign: CampaignConfig, failed: list[Outcome], left: list[Outcome]) 
     results = campaign.results_dir
     if failed:
         return [
-            "What was measured is kept. Put right what failed and run the same command again: it goes on from here.",
-            "How far every operating point is: clockwatt status",
+            "All measurements are kept. Correct the cause and run the same command again: it runs only what is left.",
+            "Progress of each operating point: clockwatt status",
         ]
     if left:
-        return [f"Left: {', '.join(dict.fromkeys(one.job.stage for one in left))}. All of it: snakemake"]
+        return [f"Left: {', '.join(dict.fromkeys(one.job.stage for one in left))}. To run them: snakemake"]
     label, gpu = next(iter(campaign.gpus.items()))
     return [
         f"The answers:   {results}/{layout.PAGE_FILE}, in a browser",

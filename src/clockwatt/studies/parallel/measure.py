@@ -84,7 +84,7 @@ def measure_study(campaign: CampaignConfig, label: str, folder: Path) -> None:
     if failed:
         raise ClockwattError(
             f"studies.parallel: {len(failed)} of {len(measured) + len(failed)} cases failed: {failed[0]}. The log "
-            "has all messages. What was measured is kept: run it again to try what failed."
+            "has all messages. All measurements are kept. Run it again to repeat what failed."
         )
 
 
