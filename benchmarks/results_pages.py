@@ -76,7 +76,7 @@ def _index(results: list[dict[str, Any]]) -> str:
     lines = [
         "# Results",
         "",
-        "These pages state how accurate and how fast clockwatt is, each number with its date, hardware and command.",
+        "These pages state how accurate and how fast clockwatt is. Each number has its date, hardware and command.",
         "",
         *("| question | targets met |", "| --- | --- |"),
     ]
@@ -89,8 +89,8 @@ def _index(results: list[dict[str, Any]]) -> str:
 
 def _how_made() -> list[str]:
     return [
-        "Benchmarks write `benchmarks/results/*.json`; `python benchmarks/results_pages.py` makes these pages of them.",
-        "*Transcribed* results were copied by hand from earlier notes, with its date, hardware and command.",
+        "Benchmarks write `benchmarks/results/*.json`. `python benchmarks/results_pages.py` makes these pages from them.",
+        "*Transcribed* results were copied by hand from earlier notes.",
     ]
 
 
