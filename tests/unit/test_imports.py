@@ -173,3 +173,10 @@ def test_what_each_job_of_the_workflow_imports_is_light() -> None:
     code = "\n".join([*lines, "import sys; print({'matplotlib', 'scipy', 'sklearn', 'torch'} & {*sys.modules})"])
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout == "set()\n"
+
+
+def test_measuring_starts_without_pandas_and_scipy() -> None:
+    code = "import sys, clockwatt.cli.main, clockwatt.measure.calibrate.run, clockwatt.measure.session\n"
+    code += "print({'matplotlib', 'pandas', 'scipy', 'sklearn'} & {*sys.modules})"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout == "set()\n"

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -223,8 +222,8 @@ def _best(table: pa.Table) -> NDArray[np.int64]:
     # segments come oldest first, and a stable sort keeps that
     best = rows[~anchor].sort_values(["ok", "energy"], kind="stable").drop_duplicates("key", keep="last")
     anchors = rows[anchor & rows["session_id"].isin(best["session_id"].unique())]
-    chosen = pd.concat([best, anchors.drop_duplicates(["session_id", "position"], keep="last")])
-    ordered = chosen.sort_values(["started_us", "session_id", "position"])
+    anchors = anchors.drop_duplicates(["session_id", "position"], keep="last")
+    ordered = rows.loc[best.index.append(anchors.index)].sort_values(["started_us", "session_id", "position"])
     return np.asarray(ordered.index, dtype=np.int64)
 
 

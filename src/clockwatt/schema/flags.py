@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-import pandas as pd
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class RaisedBy(StrEnum):
