@@ -163,6 +163,7 @@ def main() -> None:
         notes=[
             "Predicted by the version of this table's date. The measurements were known, so that no target is judged.",
             "Compiled and captured passes have a peak memory since.",
+            "Intervals are those of operations alone, before errors of compiled passes and graphs were added.",
         ],
         file=result_file.RESULTS / "compiled-again.json",
         hardware=HARDWARE,

@@ -41,6 +41,7 @@ from clockwatt.predict.evaluation.pass_errors import (
     PassErrors,
     added_errors,
     ends_of_sum,
+    in_mode,
 )
 from clockwatt.predict.features import OPERATION_CLASS
 from clockwatt.predict.gpu_predictor import GpuPredictor
@@ -51,7 +52,7 @@ from clockwatt.predict.models.predictors import TARGETS
 from clockwatt.predict.tracing import TracedNetwork
 from clockwatt.schema import records
 from clockwatt.schema.costs import BACK_TO_BACK
-from clockwatt.schema.execution import DEFAULT, TF32, ExecutionSettings
+from clockwatt.schema.execution import DEFAULT, TF32, ExecutionSettings, mode_of_variant
 from clockwatt.schema.optimizers import states_of
 
 NO_OTHER_HOST = "back-to-back times alone were measured, which hold for the host that they were measured with"
@@ -217,7 +218,9 @@ def _modelled(
         )
     measured_calls = int(costs.measured[traced.composer.positions].sum())
     intervals, method, networks = _intervals(model, traced, point, costs, expected, on_host, measured_calls)
-    intervals = _possible(of_host.widened(intervals) if of_host else intervals, expected, description.overheads(point))
+    intervals = of_host.widened(intervals) if of_host else intervals
+    intervals = in_mode(intervals, expected, mode_of_variant(traced.network.dtype))
+    intervals = _possible(intervals, expected, description.overheads(point))
     ends = {name: intervals[name] for name in QUANTITIES if name in intervals}
     estimate = Estimate(expected.time_s, expected.power_w, expected.energy_j, ends)
     is_composed = measured_calls == expected.calls

@@ -10,6 +10,8 @@ logarithms.
 
 from __future__ import annotations
 
+import functools
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -18,6 +20,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from clockwatt.io.resources import resource
 from clockwatt.predict.composition.networks import Catalogue
 from clockwatt.predict.evaluation.errors import (
     COVERAGE,
@@ -217,6 +220,38 @@ class PassErrors:
         of_time = self.host_error if expected.host_s > expected.device_s else self.device_error
         rest = (idle * of_time(added), self.composition_energy, CARD_ENERGY)
         return (1 - idle) * added[DYNAMIC].error(self.correlation), float(np.sqrt(np.sum(np.square(rest))))
+
+
+MODES_FILE = "modes/errors.json"
+
+
+@functools.cache
+def mode_errors() -> dict[str, dict[str, float]]:
+    """Return what passes err by in modes other than eager, by mode and quantity; see `in_mode`."""
+    content: dict[str, dict[str, float]] = json.loads(resource(MODES_FILE).read_text(encoding="utf-8"))
+    return content
+
+
+def in_mode(ends: Mapping[str, tuple[float, float]], expected: Any, mode: str) -> dict[str, tuple[float, float]]:
+    """Add the error of a mode to the 90 % intervals of a pass, as independent errors add up.
+
+    `benchmarks/compiled/intervals.py` fits it to measured passes: half the width of a 90 % interval of the logarithm.
+
+    Parameters
+    ----------
+    ends
+        Quantities to the ends of their intervals, from the errors of operations.
+    expected
+        `pipeline.Composition`.
+    mode
+        As networks run, see `schema.execution.MODES`.
+    """
+    found = dict(ends)
+    for name, error in mode_errors().get(mode, {}).items():
+        if name in found and (value := getattr(expected, name)):
+            lower, upper = np.hypot(np.log(np.array(found[name]) / value), error) * (-1, 1)
+            found[name] = float(value * np.exp(lower)), float(value * np.exp(upper))
+    return found
 
 
 def ends_of_sum(

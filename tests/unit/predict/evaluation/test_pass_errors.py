@@ -18,9 +18,12 @@ from clockwatt.predict.evaluation.pass_errors import (
     _scale,
     added_errors,
     estimate_pass_errors,
+    in_mode,
+    mode_errors,
 )
 from clockwatt.predict.models.predictors import TARGETS
 from clockwatt.schema.costs import BY_CORRECTED
+from clockwatt.schema.execution import EAGER, MODES
 from clockwatt.schema.records import INFERENCE
 
 HALF = Interval(float(np.exp(-2.0)), float(np.exp(2.0)))
@@ -157,3 +160,23 @@ def test_the_width_of_device_time_is_that_of_the_interval_that_is_stated():
     unknown[0, TARGETS.index(DEVICE)] = np.nan
     assert DEVICE not in added_errors(mean, unknown, np.ones(2))
     assert DEVICE in added_errors(mean, unknown, np.array([0.0, 1.0]))  # what is never called does not matter
+
+
+@pytest.mark.parametrize("mode", [mode for mode in MODES if mode != EAGER])
+def test_the_error_of_a_mode_adds_to_both_halves_of_an_interval(mode):
+    expected, before = (
+        composition(2.0, 1.0, 4.0),
+        {"device_s": (1.6, 2.2), "energy_j": (3.0, 5.0), "host_s": (0.9, 1.1)},
+    )
+    found = in_mode(before, expected, mode)
+    assert found["host_s"] == before["host_s"]
+    for name in ("device_s", "energy_j"):
+        value, error = getattr(expected, name), mode_errors()[mode][name]
+        assert found[name][0] < before[name][0] < before[name][1] < found[name][1]
+        halves = np.abs(np.log(np.array([before[name], found[name]]) / value))
+        assert halves[1] == pytest.approx(np.sqrt(halves[0] ** 2 + error**2))
+    assert in_mode(before, expected, EAGER) == before
+
+
+def test_a_pass_without_device_work_keeps_its_interval():
+    assert in_mode({"device_s": (0.0, 0.0)}, composition(0.0, 1.0), MODES[-1]) == {"device_s": (0.0, 0.0)}
