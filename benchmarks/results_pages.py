@@ -89,7 +89,8 @@ def _index(results: list[dict[str, Any]]) -> str:
 
 def _how_made() -> list[str]:
     return [
-        "Benchmarks write `benchmarks/results/*.json`. `python benchmarks/results_pages.py` makes these pages from them.",
+        "Benchmarks write `benchmarks/results/*.json`.",
+        "`python benchmarks/results_pages.py` makes these pages from them.",
         "*Transcribed* results were copied by hand from earlier notes.",
     ]
 

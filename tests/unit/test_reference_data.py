@@ -17,10 +17,8 @@ from clockwatt.predict.validate import validate
 
 FIT = FitConfig(trees=10, folds=5, predictors=["roofline"])
 FROZEN = Path(__file__).with_name("golden_h200.json")
-"""`golden.accuracy` of the shipped data, fitted as `FIT` says: what networks' operations and whole networks had before
-designed operations joined the shipped data (the worst of six draws), but for two entries that another
-seed moves, and the worst of three draws of designed operations; of two entries more the worst of three draws
-with scikit-learn 1.9, whose draws moved them without any change of ours."""
+"""`golden.accuracy` of the shipped data, fitted as `FIT` says: the worst of several draws where another seed moves an
+entry by more than a tenth. With ten trees, the processor's rounding alone draws anew."""
 
 
 @pytest.fixture(scope="module")
