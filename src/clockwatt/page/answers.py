@@ -98,11 +98,12 @@ def answer_all(models: Mapping[str, GpuPredictor], catalogue_dir: Path, asked: M
         If the catalogue or a predictor is missing or damaged.
     """
     settings = _settings(models)
-    networks = _Networks.read(catalogue_dir)
+    ids: frozenset[str] = frozenset().union(*asked.values())
+    networks = _Networks.read(catalogue_dir, ids)
     bulk = [BulkPredictor(model, networks.operations, networks.features) for model in models.values()]
     answers = Answers([], pd.DataFrame(), list(models))
     rows: list[tuple[float, ...]] = []
-    for traced in networks.traced(frozenset().union(*asked.values())):
+    for traced in networks.traced(ids):
         parts = Parts.of(traced)
         fitting = _with_room(traced, bulk)
         able = [
@@ -177,7 +178,7 @@ class _Networks:
     catalogue
         Whose calls have a `module_path`.
     operations
-        Pass to the operations that networks call in it.
+        Pass to the operations that the networks to predict call in it.
     features
         Pass to features of those with device work.
     """
@@ -187,7 +188,7 @@ class _Networks:
     features: dict[str, pd.DataFrame]
 
     @classmethod
-    def read(cls, folder: Path) -> _Networks:
+    def read(cls, folder: Path, asked: Set[str]) -> _Networks:
         catalogue = Catalogue.read(folder)
         columns = ["network_id", "pass", "position", "module_path"]
         paths = files.read_table(folder / layout.CALLS_FILE, CALL_SCHEMA, columns).to_pandas()
@@ -196,8 +197,10 @@ class _Networks:
             catalogue.calls[str(key[0]), str(key[1])] = calls.assign(module_path=own["module_path"].to_numpy(object))
         operations, features = {}, {}
         for pass_, rows in catalogue.operations.groupby("pass"):
-            called = frozenset().union(*catalogue.called(str(pass_)).values())
-            own = rows[rows["operation_id"].isin(called)].reset_index(drop=True)
+            called = [
+                calls["operation_id"] for key, calls in catalogue.calls.items() if key[0] in asked and key[1] == pass_
+            ]
+            own = rows[rows["operation_id"].isin(frozenset().union(*called))].reset_index(drop=True)
             if own.empty:
                 continue
             operations[str(pass_)] = own

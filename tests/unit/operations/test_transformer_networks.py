@@ -3,7 +3,6 @@ import sys
 
 import pytest
 import torch
-import transformers
 from rebuild import mismatches
 
 from clockwatt.config import PASSES, NetworkConfig, TrainingConfig
@@ -98,6 +97,8 @@ def test_models_of_the_library_are_traced_in_a_module_of_ones_own(
     monkeypatch, model, configuration, settings, routed, pass_
 ):
     def construct():
+        import transformers  # takes a second of each process that collects
+
         return Wrapped(getattr(transformers, model)(getattr(transformers, configuration)(**settings)))
 
     monkeypatch.setattr(sys.modules[__name__], "offered", construct, raising=False)
