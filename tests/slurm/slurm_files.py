@@ -61,10 +61,10 @@ def munge_socket(root: Path) -> Path:
 def write_programs(root: Path) -> None:
     """Programs that stand before Slurm's own.
 
-    Snakemake hides SLURM_CONF from the srun inside a job; elsewhere that finds its file in /etc/slurm. It asks sacct or
-    squeue for the jobs of a run 10 s later each time that none has ended: what these have to tell is waited for.
+    Snakemake asks sacct or squeue for the jobs of a run 10 s later each time that none has ended: what these have to
+    tell is waited for.
     """
-    scripts = {"srun": f'SLURM_CONF={path(root)} exec {shutil.which("srun")} "$@"\n'}
+    scripts = {}
     for name in ("sacct", "squeue"):
         if (program := shutil.which(name)) is not None:
             scripts[name] = _UNTIL_A_JOB_ENDED.format(program=program, told=root / "run")

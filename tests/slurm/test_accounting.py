@@ -81,7 +81,11 @@ def jobs(accounting_cluster, on_slurm) -> dict[str, dict[str, str]]:
     listed = accounting_cluster.command("sacct", "-X", "-P", "-n", "-o", ",".join(columns)).stdout.splitlines()
     entries = [dict(zip(columns, line.split("|"), strict=True)) for line in listed]
     mine = [entry for entry in entries if entry["WorkDir"] == str(on_slurm.path)]  # other tests use this Slurm too
-    return {entry["Comment"].removeprefix("rule_"): entry for entry in mine}
+    steps = accounting_cluster.command("sacct", "-P", "-n", "-o", "JobIDRaw,AllocTRES").stdout.splitlines()
+    of_steps = dict(line.split("|") for line in steps)
+    return {
+        entry["Comment"].removeprefix("rule_"): entry | {"step": of_steps[f"{entry['JobIDRaw']}.0"]} for entry in mine
+    }
 
 
 def test_every_job_is_one_of_slurm_and_ended_well(jobs):
@@ -99,6 +103,7 @@ def test_every_measuring_job_had_the_right_gpu(jobs):
         if "_wildcards_" in name:
             label = name.partition("_wildcards_")[2].split("_")[0]
             assert GRES[label] in job["AllocTRES"].split(","), name
+            assert GRES[label] in job["step"].split(","), name
             assert job["Timelimit"] == "00:10:00"
         else:
             assert "gres/gpu" not in job["AllocTRES"], name

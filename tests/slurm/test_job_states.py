@@ -91,7 +91,9 @@ def test_cancelled_late_and_hungry_jobs_fail_and_the_cancelled_is_shown_once_and
     # of a job whose step ran out of memory Slurm says so or, where the step's end came first, that it failed
     (hungry,) = re.findall(r"SLURM-job '(\d+)' failed, SLURM status is: '(?:OUT_OF_MEMORY|FAILED)'", said)
     assert hungry not in (cancelled, late)
-    assert "oom-kill" in (tmp_path / ".snakemake/slurm_logs/rule_hungry" / f"{hungry}.log").read_text()
+    of_hungry = (tmp_path / ".snakemake/slurm_logs/rule_hungry" / f"{hungry}.log").read_text()
+    assert "oom-kill" in of_hungry
+    assert of_hungry.count("Building DAG of jobs") == 1, "a job starts Snakemake once"
     assert len(re.findall("  cancelled failed: .* The next run submits it again", said)) == 1, said
     assert "not submitted again" not in said
     (submitted,) = (tmp_path / "run").glob("submitted-*.tsv")
