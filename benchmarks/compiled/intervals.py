@@ -1,9 +1,11 @@
 """Fit what compiled passes and CUDA graphs err by beyond their operations, and check the intervals that follow.
 
+    python benchmarks/compiled/intervals.py gap
     python benchmarks/compiled/intervals.py fit
     python benchmarks/compiled/intervals.py predict [--part K/N] [--cache DIR]
     python benchmarks/compiled/intervals.py score
 
+`gap` prints the `COMPILED_TRAINING_GAP_S` at which `predicted-again-h100.json` errs least, in device time.
 `fit` writes `resources/modes/errors.json` from `predicted-again-h100.json`, made without that file. `predict` predicts
 the passes of `earlier-h100.json`, measured on another day, to which the intervals are not fitted. `score`
 writes the table.
@@ -22,6 +24,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from scipy.optimize import minimize_scalar
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # the folder of this script is what Python looks into
 from benchmarks import result_file
@@ -29,6 +32,7 @@ from benchmarks.compiled.predict import HERE, MODES
 from benchmarks.compiled.score import HARDWARE, compared, coverage
 
 import clockwatt
+from clockwatt.predict.composition.pipeline import COMPILED_TRAINING_GAP_S
 from clockwatt.predict.evaluation.errors import Floats, grouped_interval, left_out_inside
 from clockwatt.predict.evaluation.pass_errors import MODES_FILE
 from clockwatt.schema.execution import COMPILE, CUDA_GRAPH, REDUCE_OVERHEAD
@@ -36,7 +40,6 @@ from clockwatt.schema.execution import COMPILE, CUDA_GRAPH, REDUCE_OVERHEAD
 NAMES = {"compiled": (COMPILE, REDUCE_OVERHEAD), "graph": (CUDA_GRAPH,)}
 """Modes of clockwatt whose error each measured one gives; `reduce-overhead` was not measured."""
 QUANTITIES = {"device_s": "device time", "energy_j": "energy", "time_s": "time"}
-PREDICTED = slice(0, 30, 3)
 EARLIER = HERE / "predicted-earlier-h100.json"
 
 
@@ -45,6 +48,22 @@ def scores(some: pd.DataFrame) -> Floats:
     residuals = np.log(some["measured"] / some["predicted"]).to_numpy(float)
     low, high = (np.log(some[end] / some["predicted"]).to_numpy(float) for end in ("low", "high"))
     return np.sqrt(np.maximum(0.0, residuals**2 - np.where(residuals < 0, low, high) ** 2))
+
+
+def gap_s(found: pd.DataFrame) -> float:
+    """Return the gap of a call at which device times of compiled training passes err least; s."""
+    answers = json.loads((HERE / "predicted-again-h100.json").read_text(encoding="utf-8"))
+    chosen = (found["mode"] == "compiled") & (found["pass"] == "training") & (found["quantity"] == "device_s")
+    some = found[chosen]
+    calls = np.array(
+        [answers[len(MODES) * number + list(MODES).index("compiled")]["calls"] for number in some["number"]]
+    )
+    without = some["predicted"] - COMPILED_TRAINING_GAP_S * calls
+
+    def error(gap: float) -> float:
+        return float(np.abs(np.log((without + gap * calls) / some["measured"])).mean())
+
+    return float(minimize_scalar(error, bounds=(0.0, 1e-5), method="bounded", options={"xatol": 1e-9}).x)
 
 
 def parts(found: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
@@ -81,9 +100,9 @@ def left_out(some: pd.DataFrame) -> tuple[float, float]:
 
 
 def earlier() -> list[dict[str, Any]]:
-    """Return those of `PREDICTED` among the passes that were measured on another day."""
+    """Return the passes that were measured on another day."""
     rows: list[dict[str, Any]] = json.loads((HERE / "earlier-h100.json").read_text(encoding="utf-8"))
-    return rows[PREDICTED]
+    return rows
 
 
 def predict(part: int, every: int, cache: Path) -> None:
@@ -162,7 +181,7 @@ def score(found: pd.DataFrame) -> None:
         notes=[
             "Coverage of 90 % intervals / median half-width.",
             "Networks left out: the error of a mode is fitted to all other networks of the table before.",
-            "On the other day, other networks were measured, device time only. Ten passes of theirs were predicted.",
+            "On the other day, other networks were measured, device time only.",
             "Those networks were used to develop the fusion of operations, not for intervals.",
         ],
         file=result_file.RESULTS / "compiled-intervals.json",
@@ -173,14 +192,17 @@ def score(found: pd.DataFrame) -> None:
 def main() -> None:
     """Fit, predict or score."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["fit", "predict", "score"])
+    parser.add_argument("what", choices=["gap", "fit", "predict", "score"])
     parser.add_argument("--cache", type=Path, default=Path("results/compiled"))
     parser.add_argument("--part", default="1/1", help="K/N: predict every N-th pass, from the K-th")
     arguments = parser.parse_args()
     if arguments.what == "predict":
         predict(*map(int, arguments.part.split("/")), arguments.cache)
         return
-    found = compared("predicted-again-h100.json")
+    found = compared(predictions="predicted-again-h100.json")
+    if arguments.what == "gap":
+        print(f"{gap_s(found):.2e} s")
+        return
     (fit if arguments.what == "fit" else score)(found)
 
 

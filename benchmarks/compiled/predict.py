@@ -31,7 +31,8 @@ def predicted(predictors: Any, entry: dict[str, Any], mode: str) -> dict[str, An
     memory = None if answer.memory is None else answer.memory.to_dict()
     return {
         "network_id": answer.network_id, "pass": entry["pass"], "mode": mode, "precision": entry["precision"],
-        **{name: getattr(answer.expected, name) for name in ("device_s", "time_s", "host_s", "energy_j", "power_w")},
+        **{name: getattr(answer.expected, name)
+           for name in ("device_s", "time_s", "host_s", "energy_j", "power_w", "calls")},
         "intervals": answer.intervals, "memory": memory,
     }  # fmt: skip
 

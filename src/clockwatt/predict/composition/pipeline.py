@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from clockwatt.io import files
 from clockwatt.schema import layout
-from clockwatt.schema.execution import mode_of_variant
+from clockwatt.schema.execution import COMPILE, CUDA_GRAPH, REDUCE_OVERHEAD, mode_of_variant
 from clockwatt.schema.quantities import CalibrationQuantity
 from clockwatt.schema.records import ACCUMULATION, CALIBRATION_SCHEMA, FORWARD, INFERENCE, LOSS, TRAINING, NetworkRow
 
@@ -175,6 +175,9 @@ COST_COLUMNS = [
 
 _GRAPH_SAVES_S = 1.0e-6
 """Device time between two kernels that a CUDA graph saves."""
+COMPILED_TRAINING_GAP_S = 1.46e-6
+"""Further device time of each call of a compiled training pass: TorchInductor's gradients take more kernels than those
+traced. `benchmarks/compiled/intervals.py gap` fits it."""
 _LEAST_SHARE = 0.3
 """Least share of its time that a call in a CUDA graph keeps."""
 
@@ -275,10 +278,12 @@ class Composer:
         self._traced: NDArray[np.bool_] = np.not_equal(phase, ACCUMULATION)
         self._forward: NDArray[np.bool_] = np.isin(phase, (FORWARD, LOSS))
         mode = mode_of_variant(network.dtype)
-        self._compiled = mode == "reduce-overhead"
+        self._compiled = mode == REDUCE_OVERHEAD
         self._in_graph: NDArray[np.bool_] = (
-            np.isin(phase, FORWARD) if self._compiled else np.full(len(phase), mode == "cuda_graph")
+            np.isin(phase, FORWARD) if self._compiled else np.full(len(phase), mode == CUDA_GRAPH)
         )
+        compiled_training = mode in (COMPILE, REDUCE_OVERHEAD) and network.pass_ == TRAINING
+        self._gaps_s = COMPILED_TRAINING_GAP_S * compiled_training - np.where(self._in_graph, _GRAPH_SAVES_S, 0.0)
 
     def compose(self, costs: NDArray[np.float64], overheads: Overheads) -> Composition:
         """Compose at one operating point.
@@ -300,8 +305,7 @@ class Composer:
         per_call_host = self._host_times(host, overheads)
         grouped = bool(self._network.grouped_convolutions)
         of_pass = overheads.of(self._network.pass_)
-        gaps_s = of_pass.gap_of(grouped=grouped) - np.where(self._in_graph, _GRAPH_SAVES_S, 0.0)
-        device, dynamic = _with_gaps(device, dynamic, gaps_s)
+        device, dynamic = _with_gaps(device, dynamic, of_pass.gap_of(grouped=grouped) + self._gaps_s)
         dynamic = dynamic * (of_pass.dynamic_factor or 1.0)
         host_s, device_s = float(per_call_host.sum()), float(device.sum())
         time_s, dynamic_j = _under_limit(device, eager, dynamic, host_s, overheads)

@@ -1,10 +1,19 @@
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clockwatt.predict.composition.pipeline import HostOverheads, Overheads, PassOverheads, compose, pipeline_ends
+from clockwatt.predict.composition.pipeline import (
+    COMPILED_TRAINING_GAP_S,
+    HostOverheads,
+    Overheads,
+    PassOverheads,
+    compose,
+    pipeline_ends,
+)
 from clockwatt.schema.records import ACCUMULATION, FORWARD, INFERENCE, OPTIMIZER, TRAINING, NetworkRow
 
 TIMES = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=20)
@@ -116,3 +125,15 @@ def test_passing_from_call_to_call_takes_time_at_the_mean_power():
     composed = compose(*given, Overheads(PassOverheads(gap_s=0.5), power_idle_w=30.0))
     assert composed.device_s == without.device_s + 2 * 0.5
     assert composed.power_w == pytest.approx(without.power_w)
+
+
+@pytest.mark.parametrize(
+    ("pass_", "mode", "gaps"),
+    [(INFERENCE, "+compile", 0), (TRAINING, "", 0), (TRAINING, "+compile", 2), (TRAINING, "+cuda_graph", 0)],
+)
+def test_calls_of_compiled_training_alone_take_a_further_gap(pass_, mode, gaps):
+    given = costs((2.0, 1.0), (0.0, 0.5))
+    executed = replace(network(pass_), dtype="tf32" + mode)
+    composed = compose(calls("0", "0", "1"), executed, given, Overheads(power_idle_w=30.0))
+    of_graph = 2 * 1e-6 if "graph" in mode else 0.0
+    assert composed.device_s == pytest.approx(4.0 + gaps * COMPILED_TRAINING_GAP_S - of_graph, rel=1e-9)
