@@ -169,7 +169,9 @@ def _traced(program: str, step: Step, pass_: Any) -> TracedNetwork:
     name = f"{program}:{step.module}" if step.module else program
     network = NetworkConfig(name=name, input=step.input_shape, precision=[_execution(step)])
     traced = traced_of(rows_of(network, pass_, step.training or TrainingConfig(), trace))
-    return traced if pass_ == INFERENCE and step.training else replace(traced, record_memory=lambda: step.memory)
+    if pass_ == INFERENCE and step.training:
+        return traced
+    return replace(traced, record_memory=lambda: step.memory, memory_is_eager=any(regions))
 
 
 def _assumed(step: Step) -> list[str]:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils.weak import WeakIdKeyDictionary
 
 from clockwatt.operations.build.values import argument
@@ -94,7 +94,13 @@ class KnownValues:
             and tensor.dtype == value.dtype
         ):
             self._lost.setdefault(tensor.untyped_storage(), False)
-            self._known[tensor] = _Known(value.detach(), frozenset(assumptions))
+            with _disable_current_modes():
+                self._known[tensor] = _Known(value.detach(), frozenset(assumptions))
+
+    def follow_copy(self, copy: torch.Tensor, tensor: torch.Tensor) -> None:
+        """Know of a copy what is known of a tensor."""
+        if (value := self.of(tensor)) is not None:
+            self.keep(copy, value, self._assumptions([tensor]))
 
     def answer(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Computed | None:
         """What a call that fails on meta gives for known values: Python's values, or tensors on meta; None if unknown.
@@ -151,7 +157,7 @@ class KnownValues:
         if any(self.of(tensor) is None for tensor in given):
             return None
         try:
-            with torch.no_grad(), _RefuseRandom():
+            with _disable_current_modes(), torch.no_grad(), _RefuseRandom():
                 result = func(*self._on_cpu(args), **self._on_cpu(dict(kwargs)))
         except Exception:  # noqa: BLE001  # whatever fails here fails where the network calls it, too
             return None
@@ -179,7 +185,13 @@ class KnownValues:
         changed
             Tensors that it changed in place.
         """
-        changed = list(changed)
+        with _disable_current_modes():  # those of a compiler take no values
+            self._follow(func, args, kwargs, result, list(changed))
+
+    def _follow(
+        self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any,
+        changed: Sequence[torch.Tensor],
+    ) -> None:  # fmt: skip
         outputs = list(tensors_in(result))
         small = all(output.numel() <= MOST_ELEMENTS for output in outputs)
         computed = self.compute(func, args, kwargs) if small and (outputs or changed) else None
@@ -227,7 +239,7 @@ class KnownValues:
 
         def move(value: Any) -> Any:
             if isinstance(value, torch.Tensor):
-                moved = value.to("meta")
+                moved = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
                 self.keep(moved, value.clone(), computed.assumptions)
                 return moved
             return value

@@ -120,8 +120,6 @@ def fit_memory(
             tracer = predictors.tracer.trained(request.training)
             events = tracer.memory(network, request.pass_)
             execution = request.execution(network.variant)
-            if execution.compiled:
-                raise ClockwattError(f"{execution}: memory of compiled passes is only bounded. Leave the mode out.")
             return pass_memory(events, pass_=request.pass_, execution=execution, spec=spec, used_bytes=used)
 
         size = search(lambda one: bool(memory(one).fits), _guess(memory, spec.memory_bytes - used))

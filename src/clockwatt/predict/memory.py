@@ -84,6 +84,7 @@ def pass_memory(
     execution: ExecutionSettings,
     spec: GpuSpec | None,
     used_bytes: int = CONTEXT_BYTES,
+    eager: bool = False,
 ) -> PassMemory:
     """Replay what a pass allocates on a GPU.
 
@@ -97,15 +98,15 @@ def pass_memory(
         The GPU; None where it is not known.
     used_bytes
         Memory that is not PyTorch's: the context, and what other processes hold.
-
-    Of a compiled pass, it is the eager one's memory with the errors of compiled ones.
+    eager
+        Whether the events are those of the eager pass, though it is compiled: the interval is wider then.
     """
     sizes = _sizes(events, execution, spec)
     allocator, peak_row = _replayed(events, sizes)
     modules = _alive(events, sizes, peak_row)
     parts = {kind: sum(size for (_, one), size in modules.items() if one == kind) for kind in MEMORY_KINDS}
     tf32 = execution.cudnn_tf32 or execution.dtype != "float32"
-    low, high = _errors()[error_group(pass_, tf32=tf32, compiled=execution.compiled)]
+    low, high = _errors()[error_group(pass_, tf32=tf32, compiled=execution.compiled, eager=eager)]
     capacity = None if spec is None else spec.memory_bytes
     fits = None
     if capacity is not None:
@@ -196,10 +197,10 @@ def _fits(events: Sequence[MemoryRow], sizes: Sequence[int], reserved: int, capa
     return True
 
 
-def error_group(pass_: str, *, tf32: bool, compiled: bool = False) -> str:
+def error_group(pass_: str, *, tf32: bool, compiled: bool = False, eager: bool = False) -> str:
     """Return which networks' errors apply: workspaces of float32 convolutions without TensorFloat-32 vary more."""
     if compiled:
-        return f"{pass_} compiled"
+        return f"{pass_} compiled{', from eager' * eager}"
     return pass_ if tf32 else f"{pass_} fp32"
 
 

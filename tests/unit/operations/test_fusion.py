@@ -76,7 +76,7 @@ def test_as_many_bytes_are_moved_as_by_the_kernels_of_torchinductor():
     assert sum(fused) == pytest.approx(1.795e9, rel=0.06)  # of its scheduler's nodes, PyTorch 2.11 on an H100
 
 
-def test_a_graph_is_one_launch_and_compiled_passes_have_the_memory_of_eager_ones():
+def test_a_graph_is_one_launch_and_compiled_passes_need_less_memory_than_eager_ones():
     question = {"gpu": "h100", "inputs": (64, 3, 224, 224)}
     eager, graph, both = (
         clockwatt.predict("squeezenet1_1", precision=f"tf32{mode}", **question)
@@ -86,6 +86,4 @@ def test_a_graph_is_one_launch_and_compiled_passes_have_the_memory_of_eager_ones
     assert both.time_s < graph.time_s < eager.time_s
     assert both.execution.words == "TF32, reduce-overhead"
     assert graph.memory.allocated_bytes >= eager.memory.allocated_bytes
-    assert both.memory.allocated_bytes == eager.memory.allocated_bytes
-    assert both.memory.allocated_low_bytes < eager.memory.allocated_low_bytes  # fused tensors are not allocated
-    assert "that of the eager pass" in both.notes[-1]
+    assert both.memory.allocated_bytes < eager.memory.allocated_bytes  # fused tensors are not allocated

@@ -49,9 +49,9 @@ _ROW_STATISTICS = frozenset({"layer_norm", "rms_norm"})
 _WIDTHS = (4096, 32)
 """Elements of a row of the additions that stand for large and small kernels."""
 _LARGE = 100 * _WIDTHS[0]
-_ALIGNED_BYTES = 16
+ALIGNED_BYTES = 16
 """Rows of matrices begin at multiples of it, or TorchInductor pads them."""
-_WORTH_PADDING = 1024
+WORTH_PADDING = 1024
 
 
 _SPEEDUPS = {"grouped": 1.358, "narrowing": 0.725, "small": 0.783, "other": 0.823}
@@ -312,9 +312,9 @@ def _without_bias(operation: Operation) -> Operation:
 def _padded(operation: Operation) -> Operation:
     """Return a large linear layer with its number of outputs rounded up so that rows are aligned."""
     given, weight, *bias = operation.tensors
-    step = _ALIGNED_BYTES // DTYPE_BYTES[weight.dtype]
+    step = ALIGNED_BYTES // DTYPE_BYTES[weight.dtype]
     features, width = weight.shape
-    if features % step == 0 or min(features, math.prod(given.shape[:-1])) < _WORTH_PADDING:
+    if features % step == 0 or min(features, math.prod(given.shape[:-1])) < WORTH_PADDING:
         return operation
     features = -(-features // step) * step
     out = (*operation.out[0].shape[:-1], features)

@@ -10,7 +10,7 @@ import contextlib
 import json
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -23,6 +23,7 @@ from clockwatt.operations.networks import (
     Loss,
     NetworkError,
     arranged,
+    floating_outputs,
     summary,
 )
 from clockwatt.operations.spec.encode import dtype_name, dtype_of, tensors_in
@@ -45,6 +46,9 @@ from clockwatt.schema.records import (
     WORKSPACE,
     MemoryRow,
 )
+
+if TYPE_CHECKING:
+    from clockwatt.operations.trace.compiled_memory import Graphs
 
 _META = torch.device("meta")
 _PASSES = 2
@@ -134,12 +138,18 @@ class Storages(TorchDispatchMode):
     def _take(self, func: Any, args: tuple[Any, ...], result: Any) -> None:
         """Record what a call has allocated."""
         self.add(tensors_in(result))
+        self.takes(func, args, result)
+
+    def takes(self, func: Any, args: tuple[Any, ...], result: Any, *, channels_last: bool = False) -> None:
+        """Record the workspaces of a call, whose convolutions may be laid out otherwise than its tensors say."""
         in_backward = self.kind == TEMPORARY  # which runs in a thread of its own, with a handle of its own
         if func in _MATRIX_PRODUCTS and in_backward not in self._threads_with_cublas:
             self._threads_with_cublas.add(in_backward)
             self.allocated(0, WORKSPACE, "", {"kind": CUBLAS})
         if func in _CONVOLUTIONS:
-            self.workspace(_convolution(args, result, backward=_CONVOLUTIONS[func]))
+            described = _convolution(args, result, backward=_CONVOLUTIONS[func])
+            described["channels_last"] |= channels_last and len(described["x"]) > 3 and described["x"][1] > 1
+            self.workspace(described)
         elif func in _ATTENTION:
             query, key = args[1], args[2]
             self.workspace({"kind": "attention", "dtype": dtype_name(query.dtype), "query": list(query.shape),
@@ -230,8 +240,9 @@ def record_memory(
     storages.kind = INPUTS
     storages.add(given.values(), "")
     try:
+        graphs = _graphs(module, network, values, given, learns=learns) if network.execution[0].compiled else None
         with MetaLayouts(), storages, torch.set_grad_enabled(learns), module_paths(tracer):
-            run = _Pass(module, network, given, tracer, storages, training if learns else None)
+            run = _Pass(module, network, given, tracer, storages, training if learns else None, graphs)
             for _ in range(_PASSES):
                 run()
             if mode_of_variant(network.variant) == CUDA_GRAPH:
@@ -247,13 +258,52 @@ def record_memory(
     return storages.events[:]
 
 
+def _state(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    return {**dict(module.named_parameters()), **dict(module.named_buffers())}
+
+
+def _graphs(
+    module: torch.nn.Module,
+    network: NetworkConfig,
+    values: KnownValues,
+    given: Mapping[str, torch.Tensor],
+    *,
+    learns: bool,
+) -> Graphs:
+    """Return what torch.compile makes of a network's forward pass."""
+    from clockwatt.operations.trace.compiled_memory import graphs_of  # imports TorchInductor, which takes seconds
+
+    state = _state(module)
+    tracer = _Follower(Storages(), module, network, values, grad=learns)
+    autocast = network.execution[0].autocast
+
+    def forward(*tensors: torch.Tensor) -> list[torch.Tensor]:
+        lifted = dict(zip(state, tensors[: len(state)], strict=True))
+        inputs = dict(zip(given, tensors[len(state) :], strict=True))
+        for name, tensor in (*lifted.items(), *inputs.items()):
+            values.follow_copy(tensor, state[name] if name in lifted else given[name])
+        positional, by_keyword = arranged(inputs)
+        with contexts_followed(tracer.enter_autocast, tracer.leave_autocast):
+            tracer.enter_autocast(None if autocast is None else dtype_of(autocast))
+            with tracer, _META:
+                found = torch.func.functional_call(module, lifted, tuple(positional), by_keyword)
+            tracer.leave_autocast()
+        scores = floating_outputs(found)
+        return [*scores, *(one for one in tensors_in(found) if all(one is not score for score in scores))]
+
+    with torch.set_grad_enabled(learns), module_paths(tracer):
+        return graphs_of(forward, [*state.values(), *given.values()], len(state))
+
+
 class _Pass:
     """One pass at a time: forward in inference; forward, loss, backward and the optimizer's step in training."""
 
     def __init__(
         self, module: torch.nn.Module, network: NetworkConfig, given: Mapping[str, torch.Tensor], tracer: Tracer,
-        storages: Storages, training: TrainingConfig | None,
+        storages: Storages, training: TrainingConfig | None, graphs: Graphs | None,
     ) -> None:  # fmt: skip
+        self._graphs = graphs
+        self._tensors = (*_state(module).values(), *given.values())
         self._module, self._tracer, self._storages = module, tracer, storages
         self._modules = {
             one: path for path, part in module.named_modules() for one in part.parameters(recurse=False)
@@ -306,6 +356,8 @@ class _Pass:
 
     def _forward(self) -> Any:
         self._storages.kind = ACTIVATIONS
+        if self._graphs is not None:
+            return self._graphs.run(self._storages, self._tensors)
         with self._tracer, _META:
             return self._module(*self._positional, **self._by_keyword)
 

@@ -1,0 +1,82 @@
+"""What a compiled pass allocates: what its kernels write, and what the partitioner saves for the backward pass."""
+
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+from clockwatt.config import NetworkConfig, TrainingConfig
+from clockwatt.operations.networks import NetworkError
+from clockwatt.operations.trace.memory import record_memory
+from clockwatt.predict.memory import pass_memory
+from clockwatt.schema.execution import ExecutionSettings
+from clockwatt.schema.records import ACTIVATIONS, OPTIMIZER_STATE, PARAMETERS
+
+ROWS, WIDTH = 4096, 1024
+TENSOR = 4 * ROWS * WIDTH
+
+
+@pytest.fixture
+def memory(monkeypatch):
+    def predict(module, pass_="inference", mode="+compile", shape=(ROWS, WIDTH)):
+        monkeypatch.setattr(sys.modules[__name__], "offered", lambda: module, raising=False)
+        network = NetworkConfig(name=f"{__name__}:offered", input=list(shape), precision=f"tf32{mode}")
+        events = record_memory(network, pass_, TrainingConfig())
+        return pass_memory(events, pass_=pass_, execution=ExecutionSettings(f"tf32{mode}"), spec=None)
+
+    return predict
+
+
+class Chain(nn.Module):
+    """Element-wise calls, each of which allocates a tensor where nothing is compiled."""
+
+    def forward(self, x):
+        y = torch.sin(x) + torch.cos(x)
+        return torch.exp(y) * torch.sqrt(y.abs()) + x
+
+
+def test_a_kernel_of_element_wise_calls_writes_its_result_alone(memory):
+    compiled, eager = memory(Chain()), memory(Chain(), mode="")
+    assert compiled.allocated_bytes == 2 * TENSOR  # input and output
+    assert eager.allocated_bytes >= 4 * TENSOR
+
+
+def test_training_keeps_what_the_partitioner_saves(memory):
+    network = nn.Sequential(nn.Linear(WIDTH, WIDTH, bias=False), nn.GELU(), nn.Linear(WIDTH, WIDTH, bias=False))
+    compiled, eager = memory(network, "training"), memory(network, "training", mode="")
+    assert compiled.parts[PARAMETERS] == eager.parts[PARAMETERS] == 2 * 4 * WIDTH**2
+    assert compiled.parts[OPTIMIZER_STATE] == eager.parts[OPTIMIZER_STATE]
+    assert TENSOR <= compiled.parts[ACTIVATIONS] <= eager.parts[ACTIVATIONS]
+    assert compiled.allocated_bytes <= eager.allocated_bytes
+
+
+class Buffered(nn.Module):
+    """Normalisations, whose buffers and statistics a graph is given and gives."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Conv2d(8, 64, 3, padding=1), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(2))
+
+    def forward(self, x):
+        return self.layers(x).mean((2, 3))
+
+
+@pytest.mark.parametrize("pass_", ["inference", "training"])
+def test_convolutions_with_normalisations_need_less_than_eager(memory, pass_):
+    shape = (16, 8, 64, 64)
+    compiled, eager = (memory(Buffered(), pass_, mode, shape) for mode in ("+compile", ""))
+    of_output = 4 * 16 * 64 * 64 * 64
+    assert of_output < compiled.allocated_bytes <= eager.allocated_bytes
+
+
+class Breaking(nn.Module):
+    """A value of the data decides, which no graph can hold."""
+
+    def forward(self, x):
+        return x * 2 if x.sum().item() > 0 else x
+
+
+def test_a_pass_that_no_graph_holds_is_refused_by_name(memory):
+    with pytest.raises(NetworkError, match="offered"):
+        memory(Breaking())
