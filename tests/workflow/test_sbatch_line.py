@@ -16,7 +16,7 @@ from support.workdir import METRICS, REPOSITORY, SMALL, Workdir
 
 CATALOGUE = ("operations", "calls", "networks")
 STAND_INS = {
-    "sbatch": 'printf "%s\\n" "$*" >> "$CAUGHT"; echo refused >&2; exit 1',
+    "sbatch": 'printf "%s" "$*" | tr "\\n" " " >> "$CAUGHT"; echo >> "$CAUGHT"; echo refused >&2; exit 1',
     "sacctmgr": "echo vision",
     "sinfo": "echo 'common*'",
     "sacct": "exit 0",
