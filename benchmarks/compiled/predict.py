@@ -1,6 +1,7 @@
 """Predict the drawn passes for an H100, eager, compiled and as a captured graph, before they are measured.
 
-    python benchmarks/compiled/predict.py [--folder DIR] [--part K/N] [--cache DIR] [--output FILE]
+    python benchmarks/compiled/predict.py [--folder DIR] [--host NAME] [--part K/N] [--cache DIR]
+        [--output FILE]
 
 The last part to end writes FILE, `predicted-h100.json` of the set's folder by default.
 """
@@ -20,13 +21,13 @@ HERE = Path(__file__).parent
 MODES = {"eager": "", "compiled": "+compile", "graph": "+cuda_graph"}
 
 
-def predicted(predictors: Any, entry: dict[str, Any], mode: str) -> dict[str, Any]:
+def predicted(predictors: Any, entry: dict[str, Any], mode: str, host: str | None) -> dict[str, Any]:
     """Return what is predicted of a pass in a mode."""
     network = NetworkConfig.model_validate(entry["network"])
     inputs = {name: given.model_dump(exclude_defaults=True) for name, given in network.by_keyword.items()}
     answer = predictors.predict(
         network.name, tuple(inputs[""]["shape"]) if "" in inputs else inputs, gpu="h100", pass_=entry["pass"],
-        precision=entry["precision"] + MODES[mode],
+        precision=entry["precision"] + MODES[mode], host=host,
     )  # fmt: skip
     memory = None if answer.memory is None else answer.memory.to_dict()
     return {
@@ -41,6 +42,7 @@ def main() -> None:
     """Predict a part of the passes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, default=HERE, help="with the set's passes.json")
+    parser.add_argument("--host", help="that was calibrated, by name")
     parser.add_argument("--cache", type=Path, default=Path("results/compiled"))
     parser.add_argument("--part", default="1/1", help="K/N: predict every N-th pass, from the K-th")
     parser.add_argument("--output", type=Path, help="default: predicted-h100.json beside passes.json")
@@ -60,7 +62,7 @@ def main() -> None:
     for entry, mode, path in places[part - 1 :: parts]:
         if not path.exists():
             try:
-                found = predicted(predictors, entry, mode)
+                found = predicted(predictors, entry, mode, arguments.host)
             except clockwatt.ClockwattError as error:
                 found = {"network": entry["network"]["name"], "pass": entry["pass"], "mode": mode, "error": str(error)}
             path.write_text(json.dumps(found))
