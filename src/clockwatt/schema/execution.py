@@ -70,6 +70,7 @@ COMPILE, REDUCE_OVERHEAD = "compile", "reduce-overhead"
 CUDA_GRAPH = "cuda_graph"
 MODES = (EAGER, COMPILE, REDUCE_OVERHEAD, CUDA_GRAPH)
 """Eager; `torch.compile`, and the same with CUDA graphs; the eager pass captured as a CUDA graph."""
+COMPILED_MODES = (COMPILE, REDUCE_OVERHEAD)
 CHECKPOINTING = ("none",)
 
 _CHOICES: tuple[tuple[str, Collection[str]], ...] = (
@@ -146,7 +147,7 @@ class ExecutionSettings(str):
     @property
     def compiled(self) -> bool:
         """Return whether `torch.compile` makes the network's kernels."""
-        return mode_of_variant(self) in (COMPILE, REDUCE_OVERHEAD)
+        return mode_of_variant(self) in COMPILED_MODES
 
     @property
     def variant(self) -> str:

@@ -19,7 +19,7 @@ from torch._inductor.decomposition import select_decomp_table
 from torch._inductor.graph import GraphLowering
 from torch.fx import GraphModule, Node
 
-from clockwatt.operations.trace.fusion import ALIGNED_BYTES, WORTH_PADDING
+from clockwatt.operations.trace.fusion import padding
 
 _VIEWS = frozenset({
     "view", "permute", "expand", "slice", "select", "unsqueeze", "squeeze", "t", "transpose", "split",
@@ -127,8 +127,8 @@ class Schedule:
     def _padded(self, node: Node, reads: set[Buffer], value: torch.Tensor) -> Any:
         """Add a matrix product, a large one with its number of outputs rounded up so that rows are aligned."""
         (rows, outputs), weight, size = value.shape, node.args[-1], value.element_size()
-        more = -outputs % (ALIGNED_BYTES // size)
-        if not more or min(rows, outputs) < WORTH_PADDING:
+        more = padding(rows, outputs, size)
+        if not more:
             return self._kernel(reads, value, node)
         copy = Buffer(weight.meta["val"].shape[0] * (outputs + more) * size)
         self._add(_without_none([self._written(self.values[weight])]), (copy,), None)

@@ -49,9 +49,9 @@ _ROW_STATISTICS = frozenset({"layer_norm", "rms_norm"})
 _WIDTHS = (4096, 32)
 """Elements of a row of the additions that stand for large and small kernels."""
 _LARGE = 100 * _WIDTHS[0]
-ALIGNED_BYTES = 16
+_ALIGNED_BYTES = 16
 """Rows of matrices begin at multiples of it, or TorchInductor pads them."""
-WORTH_PADDING = 1024
+_WORTH_PADDING = 1024
 
 
 _SPEEDUPS = {"grouped": 1.358, "narrowing": 0.725, "small": 0.783, "other": 0.823}
@@ -309,14 +309,19 @@ def _without_bias(operation: Operation) -> Operation:
                    tensors=operation.tensors[:2])  # fmt: skip
 
 
+def padding(rows: int, outputs: int, element_bytes: int) -> int:
+    """Return how many outputs TorchInductor adds to a large matrix product, so that rows are aligned."""
+    return 0 if min(rows, outputs) < _WORTH_PADDING else -outputs % (_ALIGNED_BYTES // element_bytes)
+
+
 def _padded(operation: Operation) -> Operation:
     """Return a large linear layer with its number of outputs rounded up so that rows are aligned."""
     given, weight, *bias = operation.tensors
-    step = ALIGNED_BYTES // DTYPE_BYTES[weight.dtype]
     features, width = weight.shape
-    if features % step == 0 or min(features, math.prod(given.shape[:-1])) < WORTH_PADDING:
+    more = padding(math.prod(given.shape[:-1]), features, DTYPE_BYTES[weight.dtype])
+    if not more:
         return operation
-    features = -(-features // step) * step
+    features += more
     out = (*operation.out[0].shape[:-1], features)
     strides = contiguous_stride(out)
     return replace(

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from clockwatt.io import files
 from clockwatt.schema import layout
-from clockwatt.schema.execution import COMPILE, CUDA_GRAPH, REDUCE_OVERHEAD, mode_of_variant
+from clockwatt.schema.execution import COMPILED_MODES, CUDA_GRAPH, REDUCE_OVERHEAD, mode_of_variant
 from clockwatt.schema.quantities import CalibrationQuantity
 from clockwatt.schema.records import ACCUMULATION, CALIBRATION_SCHEMA, FORWARD, INFERENCE, LOSS, TRAINING, NetworkRow
 
@@ -282,7 +282,7 @@ class Composer:
         self._in_graph: NDArray[np.bool_] = (
             np.isin(phase, FORWARD) if self._compiled else np.full(len(phase), mode == CUDA_GRAPH)
         )
-        compiled_training = mode in (COMPILE, REDUCE_OVERHEAD) and network.pass_ == TRAINING
+        compiled_training = mode in COMPILED_MODES and network.pass_ == TRAINING
         self._gaps_s = COMPILED_TRAINING_GAP_S * compiled_training - np.where(self._in_graph, _GRAPH_SAVES_S, 0.0)
 
     def compose(self, costs: NDArray[np.float64], overheads: Overheads) -> Composition:
