@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -31,44 +31,66 @@ def card(
     fleet: Annotated[
         list[Path] | None, typer.Option(help="File or folder of other cards' measurements; else the shipped ones.")
     ] = None,
-    measured: Annotated[Path | None, typer.Option(help="Judge the card of this file; measure nothing.")] = None,
+    measured: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Judge the card of this file; measure nothing. Repeat it for several: those that differ last."
+        ),
+    ] = None,
     output: Annotated[Path | None, typer.Option(help="File to write the measurements to.")] = None,
     rounds: Annotated[int, typer.Option(min=2, help="Measurements of each operation; one takes about 10 s.")] = 5,
     as_json: AsJson = False,
 ) -> None:
     """Compare a card with others of its model."""
     from clockwatt.studies.survey import observations as survey
-    from clockwatt.studies.survey import passport
 
-    if measured is None:
+    if measured and (gpu is not None or output is not None):
+        raise ClockwattError("--measured measures nothing. Leave out --gpu and --output.")
+    if measured:
+        judged = [_Judged(survey.read([file]), str(file), fleet) for file in measured]
+    else:
         from clockwatt.io import files
         from clockwatt.measure.card import measure_card
 
         table = measure_card(gpu, rounds=rounds)
         if output is not None:
             files.write_table(table, output)
-        rows = survey.usable(table)
-    elif gpu is not None or output is not None:
-        raise ClockwattError("--measured measures nothing. Leave out --gpu and --output.")
-    else:
-        rows = survey.read([measured])
-    if (count := len(rows["gpu_uuid"].unique())) != 1:
-        raise ClockwattError(f"{measured or 'what was measured'}: holds {count} cards with energy. Give one card.")
-    name, uuid, virtual = rows[["gpu_name", "gpu_uuid", "virtual"]].iloc[0]
-    others = survey.read(fleet) if fleet else survey.shipped(name)
-    alike = (others["gpu_name"] == name) & (others["virtual"] == virtual) & (others["gpu_uuid"] != uuid)
-    compared = passport.compare(survey.observations(rows), passport.fleet_summary(survey.observations(others[alike])))
-    throttled = passport.throttling(rows)
-    wrong = passport.verdict(compared, throttled)
-    cards = others[alike]["gpu_uuid"].nunique()
+        judged = [_Judged(survey.usable(table), "what was measured", fleet)]
+    judged.sort(key=lambda card: card.wrong is not None)
     if as_json:
-        answer = {"gpu": name, "uuid": uuid, "virtual": bool(virtual), "cards": cards, "verdict": wrong}
-        quantities = json.loads(compared.to_json(orient="index"))
-        print(json.dumps(answer | {"throttled": throttled, "quantities": quantities}, indent=2))
+        answers = [card.answer() for card in judged]
+        print(json.dumps(answers[0] if len(answers) == 1 else answers, indent=2))
     else:
-        _print(compared)
-        print(f"{name} {uuid}, {cards} cards compared: {wrong or 'no slower and no hungrier'}")
-    raise typer.Exit(DIFFERS if wrong else 0)
+        for card in judged:
+            _print(card.compared)
+            print(f"{card.name} {card.uuid}, {card.cards} cards compared: {card.wrong or 'no slower and no hungrier'}")
+    raise typer.Exit(DIFFERS if judged[-1].wrong else 0)
+
+
+class _Judged:
+    """A card of measurements from `source`, compared with those of a fleet, or the shipped ones."""
+
+    def __init__(self, rows: pd.DataFrame, source: str, fleet: list[Path] | None) -> None:
+        from clockwatt.studies.survey import observations as survey
+        from clockwatt.studies.survey import passport
+
+        if (count := len(rows["gpu_uuid"].unique())) != 1:
+            raise ClockwattError(f"{source}: holds {count} cards with energy. Give one card.")
+        self.name, self.uuid, self.virtual = rows[["gpu_name", "gpu_uuid", "virtual"]].iloc[0]
+        others = survey.read(fleet) if fleet else survey.shipped(self.name)
+        alike = others["gpu_name"].eq(self.name) & others["virtual"].eq(self.virtual) & others["gpu_uuid"].ne(self.uuid)
+        self.cards = others[alike]["gpu_uuid"].nunique()
+        summary = passport.fleet_summary(survey.observations(others[alike]))
+        self.compared = passport.compare(survey.observations(rows), summary)
+        self.throttled = passport.throttling(rows)
+        self.wrong = passport.verdict(self.compared, self.throttled)
+
+    def answer(self) -> dict[str, Any]:
+        return {
+            "gpu": self.name, "uuid": self.uuid, "virtual": bool(self.virtual), "cards": self.cards,
+            "verdict": self.wrong, "throttled": self.throttled,
+            "quantities": json.loads(self.compared.to_json(orient="index")),
+        }  # fmt: skip
 
 
 def _print(compared: pd.DataFrame) -> None:

@@ -149,7 +149,8 @@ def test_the_command_judges_a_virtual_card(tmp_path, capsys, monkeypatch):
     assert card("--fleet", tmp_path / "fleet", "--measured", tmp_path / "own.parquet") == 0
     throttled = [["hw_thermal_slowdown"]] * len(own)
     write(own.assign(time_eager_s=1.03 * own["time_eager_s"], throttle_reasons=throttled), "slow.parquet")
-    assert card("--fleet", tmp_path / "fleet", "--measured", tmp_path / "slow.parquet") == 3
+    both = ["--measured", tmp_path / "slow.parquet", "--measured", tmp_path / "fleet" / "0.parquet"]
+    assert card("--fleet", tmp_path / "fleet", *both) == 3
     line = capsys.readouterr().out.splitlines()[-1]
     assert "slower by 3.0 %" in line
     assert "throttled (hw_thermal_slowdown)" in line

@@ -153,6 +153,17 @@ def test_children_are_waited_for_if_that_is_wanted(tmp_path: Path) -> None:
     assert run["left_running"] == []
 
 
+def test_a_signal_after_the_program_ends_the_wait_and_the_record_is_complete(tmp_path: Path) -> None:
+    program = "(sleep 1; kill -INT $PPID; exec sleep 600) >/dev/null 2>&1 &"
+    summary, _ = recorded(tmp_path, "sh", "-c", program, options=(*VIRTUAL, "--wait-for-children"))
+    assert summary["complete"]
+    left = summary["runs"][0]["left_running"]
+    assert left
+    for process in left:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(process.split()[0]), signal.SIGKILL)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGUSR1])
 def test_signals_reach_the_program_which_makes_of_them_what_it_likes(tmp_path: Path, number: int) -> None:
     first = f"import signal, sys; signal.signal({int(number)}, lambda *_: sys.exit(9))"

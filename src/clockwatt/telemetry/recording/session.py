@@ -167,7 +167,8 @@ def _run(
             run.end_ns, run.status, run.ending = ended.end_ns, ended.status, ended.ending
             run.processor_s, run.memory_max_bytes = ended.processor_s, ended.memory_max_bytes
             loggers.work_for(None)
-            _see_what_is_left(run, token, settings, signals, loggers)
+            with contextlib.suppress(SystemExit):  # Ctrl-C may have ended the program first: its record is complete
+                _see_what_is_left(run, token, settings, signals, loggers)
         finally:
             run.logged = {what: Logged.model_validate(asdict(report)) for what, report in loggers.stop().items()}
             run.notes += loggers.notes
@@ -175,16 +176,15 @@ def _run(
 
 
 def _see_what_is_left(run: Run, token: str, settings: Settings, signals: Signals, loggers: Loggers) -> None:
-    """Report which processes outlive the program; wait for them if requested."""
+    """Report which processes outlive the program; wait for them if requested, until a signal ends that."""
     signals.pause(_LAST_READINGS_S, loggers)
-    left = processes_of(token)
+    run.left_running = processes_of(token)
     end_ns = time.monotonic_ns() + round(_LEAVE_TIME_S * 1e9)
-    while left and (settings.wait_for_children or time.monotonic_ns() < end_ns):
+    while run.left_running and (settings.wait_for_children or time.monotonic_ns() < end_ns):
         signals.pause(0.1, loggers)
-        left = processes_of(token)
+        run.left_running = processes_of(token)
         if settings.wait_for_children:
             run.end_ns = time.monotonic_ns()
-    run.left_running = left
 
 
 def _rest(gpus: Sequence[Gpu], settings: Settings, signals: Signals, told: Record) -> None:
