@@ -73,7 +73,7 @@ def test_a_survey_goes_on_after_a_reboot_and_an_interruption(accounting_cluster,
         workdir.command(*on_slurm, "--jobs", "1", "--", *wanted), cwd=tmp_path, env=environment, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     ) as snakemake:  # fmt: skip
-        deadline = time.monotonic() + 300
+        deadline = time.monotonic() + 900
         seen = set()
         # until the second card is being measured, and accounting knows of it, which a reboot would prevent
         while len(seen) < 2 or not any(line.startswith("RUNNING") for line in accounted(accounting_cluster, tmp_path)):

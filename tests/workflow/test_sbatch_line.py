@@ -16,7 +16,8 @@ from support.workdir import METRICS, REPOSITORY, SMALL, Workdir
 
 CATALOGUE = ("operations", "calls", "networks")
 STAND_INS = {
-    "sbatch": 'printf "%s" "$*" | tr "\\n" " " >> "$CAUGHT"; echo >> "$CAUGHT"; echo refused >&2; exit 1',
+    # one write a line, as several are submitted at once
+    "sbatch": 'line=$(echo "$*" | tr "\\n" " "); echo "$line" >> "$CAUGHT"; echo refused >&2; exit 1',
     "sacctmgr": "echo vision",
     "sinfo": "echo 'common*'",
     "sacct": "exit 0",
