@@ -1,11 +1,14 @@
 """Fit what compiled passes and CUDA graphs err by beyond their operations, and check the intervals that follow.
 
     python benchmarks/compiled/intervals.py gap
+    python benchmarks/compiled/intervals.py host
     python benchmarks/compiled/intervals.py fit
     python benchmarks/compiled/intervals.py predict [--part K/N] [--cache DIR]
     python benchmarks/compiled/intervals.py score
 
-`gap` prints the `COMPILED_TRAINING_GAP_S` at which `predicted-again-h100.json` errs least, in device time.
+`gap` prints the `COMPILED_TRAINING_GAP_S` at which `predicted-again-h100.json` errs least, in device time; `host` the
+`COMPILED_TRAINING_CALLS` at which it errs least in the time of passes that the host limits, eager and compiled. How
+fast the host was, relative to the reference, is taken from the eager pass.
 `fit` writes `resources/modes/errors.json` from `predicted-again-h100.json`, made without that file. `predict` predicts
 the passes of `earlier-h100.json`, measured on another day, to which the intervals are not fitted. `score`
 writes the table.
@@ -24,7 +27,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy.optimize import minimize_scalar
+from scipy.optimize import minimize_scalar, nnls
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # the folder of this script is what Python looks into
 from benchmarks import result_file
@@ -32,13 +35,16 @@ from benchmarks.compiled.predict import HERE, MODES
 from benchmarks.compiled.score import HARDWARE, compared, coverage
 
 import clockwatt
-from clockwatt.predict.composition.pipeline import COMPILED_TRAINING_GAP_S
+from clockwatt.config import NetworkConfig
+from clockwatt.predict.composition.pipeline import COMPILED_TRAINING_CALLS, COMPILED_TRAINING_GAP_S
 from clockwatt.predict.evaluation.errors import Floats, grouped_interval, left_out_inside
 from clockwatt.predict.evaluation.pass_errors import MODES_FILE
 from clockwatt.schema.execution import COMPILE, CUDA_GRAPH, REDUCE_OVERHEAD
 
 NAMES = {"compiled": (COMPILE, REDUCE_OVERHEAD), "graph": (CUDA_GRAPH,)}
 """Modes of clockwatt whose error each measured one gives; `reduce-overhead` was not measured."""
+HOST_LIMITED = 1.15
+"""A pass that takes so many times its device time waits for the host."""
 QUANTITIES = {"device_s": "device time", "energy_j": "energy", "time_s": "time"}
 EARLIER = HERE / "predicted-earlier-h100.json"
 
@@ -64,6 +70,30 @@ def gap_s(found: pd.DataFrame) -> float:
         return float(np.abs(np.log((without + gap * calls) / some["measured"])).mean())
 
     return float(minimize_scalar(error, bounds=(0.0, 1e-5), method="bounded", options={"xatol": 1e-9}).x)
+
+
+def host_calls(found: pd.DataFrame) -> list[float]:
+    """Return the host time of a compiled training pass and of each batch normalisation, in times to issue one call."""
+    predictors = clockwatt.load()
+    model = predictors.model("h100")
+    call_s = model.description.points["default"].training.host.call_s
+    call_s *= model.hosts_seen.costs("training", is_network=True).overall
+    answers = json.loads((HERE / "predicted-again-h100.json").read_text(encoding="utf-8"))
+    entries = json.loads((HERE / "passes.json").read_text(encoding="utf-8"))
+    times = found[(found["pass"] == "training") & (found["quantity"] == "time_s")].set_index(["mode", "number"])
+    counts, needed = [], []
+    for number in times.loc["compiled"].index:
+        eager, compiled = (answers[len(MODES) * number + list(MODES).index(mode)] for mode in ("eager", "compiled"))
+        eager_s, compiled_s = (times["measured"].loc[mode, number] for mode in ("eager", "compiled"))
+        if eager_s < HOST_LIMITED * eager["device_s"] or compiled_s < HOST_LIMITED * compiled["device_s"]:
+            continue
+        network = NetworkConfig.model_validate(entries[number]["network"])
+        batch_norms = predictors.tracer.trace(network, "training").network.batch_norms
+        own_s = call_s * (COMPILED_TRAINING_CALLS[0] + COMPILED_TRAINING_CALLS[1] * batch_norms)
+        reference_s = compiled_s * eager["time_s"] / eager_s
+        counts.append([call_s / reference_s, call_s * batch_norms / reference_s])
+        needed.append(1 - (compiled["host_s"] - own_s) / reference_s)
+    return [float(calls) for calls in nnls(np.array(counts), np.array(needed))[0]]
 
 
 def parts(found: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
@@ -192,7 +222,7 @@ def score(found: pd.DataFrame) -> None:
 def main() -> None:
     """Fit, predict or score."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["gap", "fit", "predict", "score"])
+    parser.add_argument("what", choices=["gap", "host", "fit", "predict", "score"])
     parser.add_argument("--cache", type=Path, default=Path("results/compiled"))
     parser.add_argument("--part", default="1/1", help="K/N: predict every N-th pass, from the K-th")
     arguments = parser.parse_args()
@@ -202,6 +232,9 @@ def main() -> None:
     found = compared(predictions="predicted-again-h100.json")
     if arguments.what == "gap":
         print(f"{gap_s(found):.2e} s")
+        return
+    if arguments.what == "host":
+        print(host_calls(found))
         return
     (fit if arguments.what == "fit" else score)(found)
 

@@ -175,10 +175,12 @@ def main() -> None:
          [drawn, "Predicted by commit 5de9d2ff, whose intervals are of operations alone.", "Host not calibrated."]),
         (second, "predicted-again-h100.json", "predicted with intervals and gaps fitted to the first set",
          [drawn, "Predicted after they were measured. Profiles of twelve suggested the gap.",
-          "Only the first set gave the gap's size.", "Host not calibrated."]),
+          "Only the first set gave the gap's size, and the host time of a compiled training pass.",
+          "Host not calibrated."]),
         (second / "calibrated", "predicted-h100.json", "half of it measured again, with the host calibrated",
          ["Every second pass of the set, on a third card. `host.json` is the profile, measured just before.",
-          "Host time of compiled training is predicted too low, and so are its time and energy."]),
+          "This set showed that host time of compiled training was missing; the first set gave its size.",
+          "The energy of most training passes is predicted too low on this card, also of eager ones."]),
     ):  # fmt: skip
         rows, targets = table(compared(folder, name))
         result_file.write(

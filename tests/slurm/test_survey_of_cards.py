@@ -64,7 +64,7 @@ def test_a_survey_goes_on_after_a_reboot_and_an_interruption(accounting_cluster,
     node = accounting_cluster.node
     workdir = Workdir(tmp_path, accounting_cluster.environment)
     gpus = {"a30": {"device": "virtual:a30", "slurm": SLURM}}
-    workdir.configure({"gpus": gpus, "studies": {"survey": {"gpus": {"a30": {node: 3}}, "rounds": 15}}})
+    workdir.configure({"gpus": gpus, "studies": {"survey": {"gpus": {"a30": {node: 3}}, "rounds": 150}}})
     folder = Path("results/studies/survey/a30/cards")
     wanted = [str(folder / f"{node}-{index}-1.parquet") for index in range(3)]
     environment = {**os.environ, **workdir.environment}
@@ -74,12 +74,13 @@ def test_a_survey_goes_on_after_a_reboot_and_an_interruption(accounting_cluster,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     ) as snakemake:  # fmt: skip
         deadline = time.monotonic() + 900
-        seen = set()
+        seen, running = set(), set()
         # until the second card is being measured, and accounting knows of it, which a reboot would prevent
-        while len(seen) < 2 or not any(line.startswith("RUNNING") for line in accounted(accounting_cluster, tmp_path)):
+        while len(seen) < 2 or not running or not is_accounted_running(accounting_cluster, tmp_path):
             assert time.monotonic() < deadline
             time.sleep(0.1)
-            seen |= measuring(accounting_cluster)
+            running = measuring(accounting_cluster)
+            seen |= running
         accounting_cluster.reboot()
         assert not measuring(accounting_cluster)
         snakemake.send_signal(signal.SIGINT)
@@ -106,6 +107,11 @@ def states(cluster: SlurmCluster, folder: Path) -> list[tuple[str, str]]:
     """Return state and comment of each job that measured a card of the survey in a folder."""
     jobs = [line.split("|") for line in accounted(cluster, folder)]
     return [(state, comment) for state, comment, _ in jobs if "study_survey_card" in comment]
+
+
+def is_accounted_running(cluster: SlurmCluster, folder: Path) -> bool:
+    """Return whether accounting has a running job of a folder."""
+    return any(line.startswith("RUNNING") for line in accounted(cluster, folder))
 
 
 def accounted(cluster: SlurmCluster, folder: Path) -> list[str]:

@@ -32,10 +32,7 @@ def card(
         list[Path] | None, typer.Option(help="File or folder of other cards' measurements; else the shipped ones.")
     ] = None,
     measured: Annotated[
-        list[Path] | None,
-        typer.Option(
-            help="Judge the card of this file; measure nothing. Repeat it for several: those that differ last."
-        ),
+        list[Path] | None, typer.Option(help="Judge this file's card, repeatable; measure nothing.")
     ] = None,
     output: Annotated[Path | None, typer.Option(help="File to write the measurements to.")] = None,
     rounds: Annotated[int, typer.Option(min=2, help="Measurements of each operation; one takes about 10 s.")] = 5,

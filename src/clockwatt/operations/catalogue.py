@@ -197,4 +197,5 @@ def _network_row(network: NetworkConfig, pass_: Pass, training: TrainingConfig, 
         optimizer=optimizers.described(training) if pass_ == TRAINING else None,
         assumed_branches=trace.assumed_branches,
         grouped_convolutions=sum(call.operation.is_grouped_convolution for call in trace.calls),
+        batch_norms=trace.batch_norms,
     )

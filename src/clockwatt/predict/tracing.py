@@ -439,7 +439,7 @@ _CALL = ["phase", "module_path"]
 _OPERATION = ["function", "operation_class", "kind", "device_work", "dtype", "flops_source"]
 _NETWORK = (
     *("module_calls", "backward_nodes", "parameters", "parameter_bytes", "assumed_branches", "grouped_convolutions"),
-    "optimizer",
+    *("batch_norms", "optimizer"),
 )
 
 Line = tuple[int, int]

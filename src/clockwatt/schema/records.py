@@ -133,6 +133,7 @@ class NetworkRow:
     measured_execution: list[str] | None = None  # settings of what wants it measured; null for all that its GPU has
     measured_quantities: list[str] | None = None  # time, energy; null for what the campaign asks for
     grouped_convolutions: int | None = None  # calls of convolutions of several groups, those of one channel each aside
+    batch_norms: int | None = None  # calls of batch normalisation, before they are fused; each updates its statistics
 
 
 @dataclass(slots=True)

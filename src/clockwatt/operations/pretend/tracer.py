@@ -36,6 +36,7 @@ from clockwatt.operations.trace.trace import (
     OPTIMIZER,
     Trace,
     accumulation,
+    count_batch_norms,
     module_paths,
     optimizer_step,
     stance,
@@ -596,6 +597,7 @@ class PretendTracer(Tracer):
             parameters=sum(one.numel() for one in state.values()),
             parameter_bytes=sum(one.numel() * one.element_size() for one in state.values()),
             assumed_branches=list(self.assumed_branches),
+            batch_norms=count_batch_norms(calls),
         )
         return Step(
             trace,

@@ -69,6 +69,12 @@ class Trace:
     parameters: int
     parameter_bytes: int
     assumed_branches: list[str]
+    batch_norms: int  # calls before they are fused
+
+
+def count_batch_norms(calls: Sequence[TracedCall]) -> int:
+    """Return how many calls are batch normalisations."""
+    return sum(call.operation.operation_class == "batch_norm" for call in calls)
 
 
 def trace_network(network: NetworkConfig, pass_: str, training: TrainingConfig, build: Build | None = None) -> Trace:
@@ -172,6 +178,7 @@ def _trace(network: NetworkConfig, pass_: str, training: TrainingConfig, build: 
         sum(parameter.numel() for parameter in parameters),
         sum(parameter.numel() * parameter.element_size() for parameter in parameters),
         tracer.assumed_branches,
+        count_batch_norms(calls),
     )
 
 

@@ -178,6 +178,9 @@ _GRAPH_SAVES_S = 1.0e-6
 COMPILED_TRAINING_GAP_S = 1.46e-6
 """Further device time of each call of a compiled training pass: TorchInductor's gradients take more kernels than those
 traced. `benchmarks/compiled/intervals.py gap` fits it."""
+COMPILED_TRAINING_CALLS = (30.0, 3.8)
+"""Host time of a compiled training pass beyond its calls, in times to issue one call: of its wrapper, and of each batch
+normalisation, whose statistics it writes back. `benchmarks/compiled/intervals.py host` fits it."""
 _LEAST_SHARE = 0.3
 """Least share of its time that a call in a CUDA graph keeps."""
 
@@ -282,8 +285,8 @@ class Composer:
         self._in_graph: NDArray[np.bool_] = (
             np.isin(phase, FORWARD) if self._compiled else np.full(len(phase), mode == CUDA_GRAPH)
         )
-        compiled_training = mode in COMPILED_MODES and network.pass_ == TRAINING
-        self._gaps_s = COMPILED_TRAINING_GAP_S * compiled_training - np.where(self._in_graph, _GRAPH_SAVES_S, 0.0)
+        self._compiled_training = mode in COMPILED_MODES and network.pass_ == TRAINING
+        self._gaps_s = COMPILED_TRAINING_GAP_S * self._compiled_training - np.where(self._in_graph, _GRAPH_SAVES_S, 0.0)
 
     def compose(self, costs: NDArray[np.float64], overheads: Overheads) -> Composition:
         """Compose at one operating point.
@@ -369,6 +372,9 @@ class Composer:
         """
         known = overheads.of(self._network.pass_).host
         around_s = (known.module_s or 0.0) * self._network.module_calls + (known.backward_start_s or 0.0)
+        if self._compiled_training:
+            once, each = COMPILED_TRAINING_CALLS
+            around_s += (known.call_s or 0.0) * (once + each * (self._network.batch_norms or 0))
         per_call_s = (known.forward_call_s or 0.0) + around_s / max(int(self._forward.sum()), 1)
         times_s = host + np.where(self._forward, per_call_s, 0.0)
         if self._in_graph.any():

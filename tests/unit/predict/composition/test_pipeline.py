@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clockwatt.predict.composition.pipeline import (
+    COMPILED_TRAINING_CALLS,
     COMPILED_TRAINING_GAP_S,
     HostOverheads,
     Overheads,
@@ -137,3 +138,14 @@ def test_calls_of_compiled_training_alone_take_a_further_gap(pass_, mode, gaps):
     composed = compose(calls("0", "0", "1"), executed, given, Overheads(power_idle_w=30.0))
     of_graph = 2 * 1e-6 if "graph" in mode else 0.0
     assert composed.device_s == pytest.approx(4.0 + gaps * COMPILED_TRAINING_GAP_S - of_graph, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("pass_", "mode", "more"), [(TRAINING, "+compile", 1), (TRAINING, "", 0), (INFERENCE, "+compile", 0)]
+)
+def test_compiled_training_issues_more_than_its_calls(pass_, mode, more):
+    known = PassOverheads(HostOverheads(call_s=1e-5))
+    executed = replace(network(pass_), dtype="tf32" + mode, batch_norms=3)
+    composed = compose(calls("0", "1"), executed, costs((2.0, 1.0), (0.0, 0.5)), Overheads(training=known))
+    once, each = COMPILED_TRAINING_CALLS
+    assert composed.host_s == pytest.approx(1.5 + more * 1e-5 * (once + 3 * each))
