@@ -26,28 +26,30 @@ from clockwatt.studies.parallel.strategies import SCHEDULE
 FOLDER = Path(__file__).parent / "parallel" / "study-h100"
 DOCS = Path(__file__).parents[1] / "docs" / "results"
 HARDWARE = "2 × NVIDIA H100 80GB HBM3 of one host, 2026-11-26, PyTorch 2.11.0"
+SETTINGS = ("network", "batch of all GPUs", "precision", "strategy")
 IMAGES, MICROBATCHES, LINKS = 8192, 4, "h100-nvlink"
-PUBLISHED = ["vgg16, published", "ddp", 2, "–", "–", "–", 1.89, "–", "19.8, 21.5", "–", 55.6, 99.3]
+PUBLISHED = ["vgg16, published", "–", "–", "ddp", 2, "–", "–", "–", 1.89, "–", "19.8, 21.5", "–", 55.6, 99.3]
 
 
 def main() -> None:
     """Write tables and figures."""
     steps, ranks, spans = (tables.read(FOLDER, name) for name in (STEPS, RANKS, SPANS))
     integrated = (ranks["energy_integrated_step_j"] / ranks["energy_counter_step_j"] - 1).abs().max()
-    epochs = tables.epoch_table(steps, ranks, IMAGES).assign(deviation=steps["time_deviation_s"] / steps["time_s"])
+    epochs = tables.epoch_table(steps, ranks, IMAGES).assign(
+        deviation=steps["time_deviation_s"] / steps["time_s"], **steps[["items", "precision"]]
+    )
     result_file.write(
         "several-gpus",
         "The assignment's experiment on two H100s",
         [
-            "network", "strategy", "GPUs", "epoch, s", "deviation of a step, %", "epoch, kJ", "speed-up",
-            "items per joule", "NCCL share of kernel time, %", "of it beside other kernels, %", "occupancy, %",
-            "SM efficiency, %",
+            *SETTINGS, "GPUs", "epoch, s", "deviation of a step, %", "epoch, kJ", "speed-up", "items per joule",
+            "NCCL share of kernel time, %", "of it beside other kernels, %", "occupancy, %", "SM efficiency, %",
         ],
         [PUBLISHED, *(epoch_row(row) for _, row in epochs.iterrows())],
         notes=[
             f"An epoch is {IMAGES:,} items, in steps of median length: images, or sequences of 512 tokens in `gpt2`.",
-            "Batch of each GPU: 64 images or 8 sequences; of a pipeline twice as many in all, in 4 microbatches.",
-            f"TF32, SGD; the SM clock was {ranks['sm_clock_mhz'].min():.0f} MHz. Published values are of other GPUs.",
+            f"A pipeline splits the batch into {MICROBATCHES} microbatches.",
+            f"SGD; the SM clock was {ranks['sm_clock_mhz'].min():.0f} MHz. Published values are of other GPUs.",
             "Two values are those of each GPU. NCCL kernels that wait for the other GPU count too.",
             "Occupancy and SM efficiency follow from launched blocks, as PyTorch's TensorBoard plugin computes them.",
             "Deviation: of blocks of about 0.1 s.",
@@ -70,7 +72,7 @@ def epoch_row(row: pd.Series) -> list[Any]:
     """Return a row of the table of epochs."""
     shares = (row[name] for name in ("overlap", "occupancy", "sm_efficiency"))
     return [
-        short(row["network"]), row["strategy"], row["gpus"], f"{row['epoch_s']:.2f}", f"{100 * row['deviation']:.1f}",
+        *settings(row), row["gpus"], f"{row['epoch_s']:.2f}", f"{100 * row['deviation']:.1f}",
         f"{1e-3 * row['epoch_j']:.2f}", f"{row['speedup']:.2f}", f"{row['items_per_j']:.3g}",
         row["communication_shares"], *("–" if np.isnan(share) else f"{100 * share:.1f}" for share in shares),
     ]  # fmt: skip
@@ -85,7 +87,7 @@ def write_predicted(steps: pd.DataFrame) -> None:
         off = [100 * (stated / seen - 1) for seen, stated in quantities]
         cells = zip(quantities, off, strict=True)
         rows.append([
-            short(measured["network"]), measured["strategy"],
+            *settings(measured),
             *(cell for (seen, stated), one in cells for cell in (f"{seen:.4g}", f"{stated:.4g}", f"{one:+.1f}")),
         ])  # fmt: skip
         errors.append(off if measured["strategy"] != SINGLE else [np.nan, np.nan])
@@ -93,14 +95,14 @@ def write_predicted(steps: pd.DataFrame) -> None:
     result_file.write(
         "several-gpus",
         "The assignment's experiment, measured and predicted, not blind",
-        ["network", "strategy", *(f"{name}, {unit}" for quantity in ("ms", "J") for name, unit in (
+        [*SETTINGS, *(f"{name}, {unit}" for quantity in ("ms", "J") for name, unit in (
             ("measured", quantity), ("predicted", quantity), ("off", "%")
         ))],
         rows,
         notes=[
             "One GPU: `clockwatt predict NETWORK --input SHAPE --gpu h100 --pass training --precision tf32`.",
             f"Two GPUs: the same with `--gpus-per-node 2 --strategy STRATEGY --links {LINKS}`.",
-            "Pipelines: with twice the batch.",
+            "SHAPE: with the batch of one GPU; for pipelines, with that of all GPUs.",
             f"Medians of errors on two GPUs: time {median_time:.1f} %, energy {median_energy:.1f} %.",
             "Not blind: steps of these networks, measured the day before, are among those that set the costs of hosts.",
             "Time of the slowest GPU, energy of both. The host was not calibrated.",
@@ -126,9 +128,9 @@ def predicted(measured: pd.Series) -> tuple[float, float]:
     return answer.time_s, answer.energy_j
 
 
-def short(network: str) -> str:
-    """Return the name of a network without its module."""
-    return network.rpartition(":")[2]
+def settings(row: pd.Series) -> list[Any]:
+    """Return the network's name without its module, the batch of all GPUs, the precision and the strategy."""
+    return [row["network"].rpartition(":")[2], row["items"], row["precision"], row["strategy"]]
 
 
 if __name__ == "__main__":

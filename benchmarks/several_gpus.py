@@ -150,7 +150,7 @@ def score(measured: Path, predicted: list[Path]) -> None:
         result_file.write(
             "several-gpus",
             f"Steps on two H100 and their predictions, {title}",
-            ("network", "strategy", *(
+            ("network", "batch of all GPUs", "precision", "strategy", *(
                 f"{column}, {'%' if column == 'off' else unit}"
                 for _, unit in FACTORS.values() for column in ("measured", "predicted", "off")
             ), "ratio to one GPU off, %"),
@@ -243,7 +243,9 @@ def compared(steps: dict[Any, Any], cases: list[Any]) -> tuple[list[list[Any]], 
             "ratio": (line["time_s"] / steps[single]["time_s"], case["time_s"] / of_cases[single]["time_s"]),
         }
         errors[network, strategy] = off = {name: 100 * (stated / seen - 1) for name, (seen, stated) in pairs.items()}
-        cells: list[Any] = [network, strategy]
+        _, (shape, _), precision, *_ = parallel_truth.NETWORKS[network]
+        batch = shape[0] * (1 if strategy == "pipeline" else len(ranks))
+        cells: list[Any] = [network, batch, precision, strategy]
         for name, (factor, _) in FACTORS.items():
             cells += [float(f"{factor * value:.4g}") for value in pairs[name]] + [f"{off[name]:+.1f}"]
         rows.append([*cells, f"{off['ratio']:+.1f}"])

@@ -24,7 +24,7 @@ SEEN = (
     ("GPT-2", GPT2, TOKENS, "adamw", "ddp", 49.1, 27.2, None),
     ("GPT-2", GPT2, TOKENS, "adamw", "fsdp", 117.0, 38.2, None),
 )
-"""Network, strategy (None: one GPU); milliseconds and joules of one GPU, and gigabytes of one rank."""
+"""Network, input of a GPU, optimizer, strategy (None: one GPU); milliseconds, joules and gigabytes of one GPU."""
 
 
 def main() -> None:
@@ -38,9 +38,11 @@ def main() -> None:
         memory = answer.memory.allocated_bytes if strategy is None else answer.memory_bytes[0]
         energy = answer.energy_j if strategy is None else answer.energies_j[0]
         limited = answer.limited_by
+        batch = (64 if inputs is IMAGES else 8) * (2 if strategy else 1)
         rows.append(
             (
-                title, strategy or "one GPU", time_ms, round(1e3 * answer.time_s, 1), off(1e3 * answer.time_s, time_ms),
+                title, batch, "tf32", strategy or "one GPU", time_ms, round(1e3 * answer.time_s, 1),
+                off(1e3 * answer.time_s, time_ms),
                 energy_j, round(energy, 1), off(energy, energy_j), memory_gb or "–", round(1e-9 * memory, 2), limited,
             )
         )  # fmt: skip
@@ -48,7 +50,8 @@ def main() -> None:
         "several-gpus",
         "Steps on two H100, predicted with the shipped profile `h100-nvlink`",
         (
-            *("network", "strategy", "seen, ms", "predicted, ms", "off, %", "seen, J", "predicted, J", "off, %"),
+            *("network", "batch of all GPUs", "precision", "strategy"),
+            *("seen, ms", "predicted, ms", "off, %", "seen, J", "predicted, J", "off, %"),
             *("seen, GB", "predicted, GB", "predicted limit"),
         ),
         rows,
