@@ -88,7 +88,7 @@ def question(answer: Answer) -> str:
     gpu = answer.gpu_name.removeprefix("NVIDIA ")
     point = OperatingPoint.parse(answer.point)
     where = gpu if answer.point == "default" else f"{gpu} at {point.in_words}"
-    virtual = " (VIRTUAL: a modelled GPU)" if answer.virtual else ""
+    virtual = " (VIRTUAL GPU)" if answer.virtual else ""
     return f"{passed(answer)}, {precision(answer)}, {where}{virtual}"
 
 

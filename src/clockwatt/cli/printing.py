@@ -149,7 +149,7 @@ def print_recommendation(
     from rich.console import Console
 
     best = answer.best
-    virtual = " (VIRTUAL: modelled GPUs)" if best.virtual else ""
+    virtual = " (VIRTUAL GPUs)" if best.virtual else ""
     several = len(answer.execution) > 1
     console = Console()
     wide = console.options.update(max_width=WIDEST)
@@ -314,8 +314,8 @@ def _end(value: float) -> str:
 
 def standard_words(relative: Relative) -> str:
     """`h200 (NVIDIA H200, measured) at default.`, and whether what is compared differs in kind."""
-    kind = "VIRTUAL, a modelled GPU" if relative.virtual else relative.gpu_name
-    mixed = " Warning: a modelled GPU is compared with a measured one." if relative.mixed else ""
+    kind = "VIRTUAL GPU" if relative.virtual else relative.gpu_name
+    mixed = " Warning: a virtual GPU is compared with a measured one." if relative.mixed else ""
     warnings = "".join(f" Warning: {warning}" for warning in relative.warnings)
     return f"{relative.gpu} ({kind}) at {relative.point}.{mixed}{warnings}"
 

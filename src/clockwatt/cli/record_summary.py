@@ -40,7 +40,7 @@ def print_record(summary: dict[str, Any], folder: Path, console: Console | None 
     command = escape(shlex.join(summary["command"]).replace("\n", " ")[:200])
     console.print(f"[bold]{escape(summary['name'])}[/bold]{point} on {summary['host']}: {command}")
     if summary["virtual"]:
-        console.print("[red]VIRTUAL: a modelled GPU; nothing of it was measured on real hardware.[/red]")
+        console.print("[red]VIRTUAL GPU: nothing was measured on real hardware.[/red]")
     for run in summary["runs"]:
         ending = run["ending"] or "cut off"
         processor = "" if run["processor_s"] is None else f", processors {quantity(run['processor_s'], 's')}"

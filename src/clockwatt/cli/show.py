@@ -100,7 +100,7 @@ def _print(shown: list[Overview], *, verbose: bool) -> None:
             table = _table(gpu, verbose=verbose)
             # numbers are not cut where a terminal is narrow
             console.width = max(console.width, console.measure(table, options=wide).maximum)
-            kind = "VIRTUAL, a modelled GPU" if gpu.virtual else gpu.gpu_name
+            kind = "VIRTUAL GPU" if gpu.virtual else gpu.gpu_name
             first = gpu.points[0]
             title = f"{passed(first)}, {precision(first)}, {gpu.gpu} ({kind})"
             console.print(title, soft_wrap=True, highlight=False)

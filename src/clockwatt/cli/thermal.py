@@ -136,7 +136,7 @@ def thermal_influence(
         rows = [{str(key): _known(value) for key, value in row.items()} for row in table.to_dict("records")]
         print(json.dumps({"virtual": virtual, "influences": rows, "notes": notes}, indent=2, allow_nan=False))
         return
-    print("What warms which GPU" + (" (VIRTUAL: modelled GPUs)" if virtual else ""))
+    print("What warms which GPU" + (" (VIRTUAL GPUs)" if virtual else ""))
     for row in table.to_dict("records"):
         print(
             f"{row['gpu']} by {row['source']}: {row['effect']:.4f} {row['unit']} (95 %: {row['low']:.4f} … "
@@ -207,7 +207,7 @@ def show_fit(result: Result) -> None:
     from clockwatt.studies.thermal.evaluation import FLOOR_C, SPLITS
 
     console = Console()
-    virtual = " (VIRTUAL: modelled GPUs)" if result.study.virtual else ""
+    virtual = " (VIRTUAL GPUs)" if result.study.virtual else ""
     for split, words in SPLITS.items():
         part = result.scores[result.scores["split"] == split] if len(result.scores) else result.scores
         if part.empty:

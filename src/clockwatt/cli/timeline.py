@@ -38,7 +38,7 @@ def timeline(
         return
     console = Console(highlight=False)
     if found.summary["virtual"]:
-        console.print("[red]VIRTUAL: a modelled GPU; nothing of it was measured on real hardware.[/red]")
+        console.print("[red]VIRTUAL GPU: nothing was measured on real hardware.[/red]")
     if found.ranges:
         console.print(phases_table(found.summary))
     else:

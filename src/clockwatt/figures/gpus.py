@@ -19,7 +19,7 @@ AT_MOST = 4
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU of a campaign, by its label; `virtual` if it is modelled."""
+    """A GPU of a campaign, by its label; and whether it is virtual."""
 
     label: str
     virtual: bool

@@ -139,8 +139,8 @@ def _left_out(
     asked = {question.pass_ for question in answers.questions}
     if any(model.description.virtual for model in models.values()) and networks_of_measured_alone:
         said.append(
-            f"{networks_of_measured_alone} networks were measured on real GPUs alone: modelled GPUs are not asked "
-            "about them here; clockwatt recommend answers."
+            f"{networks_of_measured_alone} networks were measured on real GPUs alone: virtual GPUs are not "
+            "predicted for them here. Use `clockwatt recommend`."
         )
     said += [f"{pass_.capitalize()} was not measured in this campaign." for pass_ in PASSES if pass_ not in asked]
     for label, model in models.items():
@@ -158,17 +158,17 @@ def _learnt(model: GpuPredictor) -> set[str]:
     return {point for known in model.description.passes.values() for point in known.learnt_points}
 
 
-def _networks(answers: Answers, known: _Catalogued, modelled: Set[str]) -> list[dict[str, Any]]:
+def _networks(answers: Answers, known: _Catalogued, on_virtual: Set[str]) -> list[dict[str, Any]]:
     """Return the networks in the order of prediction: those of the campaign first.
 
-    `modelled` are the ids to predict on virtual GPUs.
+    `on_virtual` are the ids to predict on virtual GPUs.
     """
     found = []
     for network_id in dict.fromkeys(question.network_id for question in answers.questions):
         row: dict[str, Any] = known.networks[network_id]
         words = network_words(row["network"], list(row["input_shape"]), row["dtype"], list(row["assumed_branches"]))
         command = _command(network_id, row)
-        found.append({"id": network_id, **words, "command": command, "modelled": network_id in modelled})
+        found.append({"id": network_id, **words, "command": command, "on_virtual": network_id in on_virtual})
     return found
 
 

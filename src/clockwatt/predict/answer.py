@@ -40,9 +40,9 @@ class Relative:
     gpu, gpu_name, point
         The standard.
     virtual
-        Whether the standard is a modelled GPU.
+        Whether the standard is a virtual GPU.
     mixed
-        Whether a modelled GPU is compared with a measured one.
+        Whether a virtual GPU is compared with a measured one.
     time_ratio, power_ratio, energy_ratio
         None where one of the two is not known.
     intervals
@@ -123,7 +123,7 @@ class Answer:
     Attributes
     ----------
     virtual
-        Whether the GPU is a modelled one.
+        Whether the GPU is virtual.
     network, input_shape, dtype
         Name, first input and dtype of the network.
     measured_point

@@ -141,7 +141,7 @@ class GpuDescription:
     gpu, gpu_name
         The campaign's label, and the NVML name.
     virtual
-        Whether all of it rests on a modelled GPU.
+        Whether all of it rests on a virtual GPU.
     predictors
         Names in order; the first is used for predictions.
     execution
@@ -540,7 +540,7 @@ def interval_lines(intervals: Mapping[str, Any]) -> list[str]:
 
 def _head(description: GpuDescription, what: str) -> list[str]:
     """Return the title, and a paragraph for virtual GPUs that nothing was measured."""
-    virtual = ["**Virtual: everything here rests on a modelled GPU, nothing was measured.**", ""]
+    virtual = ["**Virtual: everything here rests on a virtual GPU, nothing was measured.**", ""]
     title = f"# Predictors of {description.gpu} ({description.gpu_name}){what}"
     return [title, "", *(virtual if description.virtual else [])]
 

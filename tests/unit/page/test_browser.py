@@ -130,7 +130,7 @@ def test_the_form_asks_what_it_shows(opened, made):
     )
     sentence = opened.text("#answer-sentence")
     clock = found["best"]["point"].removeprefix("sm")
-    assert sentence.startswith(f"{found['best']['gpu']} (modelled) at {clock} MHz")
+    assert sentence.startswith(f"{found['best']['gpu']} (virtual) at {clock} MHz")
     assert "--power-cap 90" in opened.text("#answer-command")
     assert "--pass training" in opened.text("#answer-command")
     page.fill("[name=cap]", "1")
@@ -186,7 +186,7 @@ def page_with_a_measured_gpu(made, tmp_path):
     return page
 
 
-def test_a_network_that_modelled_gpus_are_not_asked_about_says_so_and_who_answers(open_page, page_with_a_measured_gpu):
+def test_a_network_that_virtual_gpus_leave_out_says_so_and_who_answers(open_page, page_with_a_measured_gpu):
     opened = open_page(page_with_a_measured_gpu)
     page = opened.page
     page.select_option("[name=network]", label=next(
@@ -194,12 +194,12 @@ def test_a_network_that_modelled_gpus_are_not_asked_about_says_so_and_who_answer
         if text.startswith("net16")
     ))  # fmt: skip
     page.select_option("[name=among]", "virtual")
-    assert opened.text("#answer-sentence").startswith("Modelled GPUs are not asked about this network here")
+    assert opened.text("#answer-sentence").startswith("Virtual GPUs are not predicted for this network here")
     assert "clockwatt recommend net16 --input 8,3,64,64" in opened.text("#answer-command")
     assert "--precision tf32" in opened.text("#answer-command")
     page.select_option("[name=among]", "both")
     assert opened.text("#answer-sentence").startswith("v100 at ")
-    assert "Modelled GPUs are not asked about this network here." in opened.text("#answer-good")
+    assert "Virtual GPUs are not predicted for this network here." in opened.text("#answer-good")
     assert opened.complaints == []
 
 

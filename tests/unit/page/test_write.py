@@ -97,14 +97,14 @@ def test_how_regularly_sensors_were_read(made, tmp_path, open_page):
     page = tmp_path / "page.html"
     write_page(made.config, made.dataset, made.predictors, made.validation, page, measurements_dir=tmp_path)
     opened = open_page(page)
-    opened.page.select_option("#method-gpu", label="a30 (modelled)")
+    opened.page.select_option("#method-gpu", label="a30 (virtual)")
     said = opened.text("#method-polling").replace("\u00a0", " ")
     assert said.startswith("While networks ran at 1440 MHz: ring buffer of the driver, every 20 ms, 95 % of 999 within")
     assert "within 1 ms of that; polled by the logger, every 100 ms, 95 % of 999 within 4 ms of that" in said
     drawn = opened.run("Bokeh.documents.map((doc) => doc.get_model_by_name('polling-fast')).find(Boolean).data.y")
     assert len(drawn) == 400, "of 400 stretches of time the reading farthest off"
     assert max(map(abs, drawn)) == pytest.approx(4, rel=1e-3)
-    opened.page.select_option("#method-gpu", label="v100 (modelled)")
+    opened.page.select_option("#method-gpu", label="v100 (virtual)")
     assert opened.text("#method-polling") == "No readings of v100 are here."
     assert not opened.page.locator("#plot-polling").is_visible()
     assert opened.complaints == []

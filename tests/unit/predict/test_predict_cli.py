@@ -63,7 +63,7 @@ def test_a_prediction_is_printed_and_given_as_json(ask, answer):
     code, printed, _ = ask("predict", *NETWORK, "--gpu", "a30", "--point", "sm1200")
     assert code == 0
     assert "VIRTUAL" in printed
-    assert printed.startswith("net24 8×3×64×64, inference, TF32, virtual A30 at 1200 MHz (VIRTUAL: a modelled GPU): ")
+    assert printed.startswith("net24 8×3×64×64, inference, TF32, virtual A30 at 1200 MHz (VIRTUAL GPU): ")
     assert " W, measured" in printed.splitlines()[0]
     assert "the rest predicted" not in printed
     assert (
@@ -116,7 +116,7 @@ def test_a_slowdown_and_a_gpu_are_kept_to_and_points_are_added(answer):
 def test_the_table_names_what_is_beyond_the_limits(ask):
     printed = " ".join(ask("recommend", *NETWORK, "--max-slowdown", "0")[1].split())
     assert "exceed the limits" in printed
-    assert "modelled GPUs" in printed
+    assert "(VIRTUAL GPUs)" in printed
 
 
 def test_the_pareto_front_is_drawn(ask, tmp_path):

@@ -100,7 +100,7 @@ def test_what_is_unknown_has_no_ratio(predictors):
     assert "energy_ratio" not in found.intervals
 
 
-def test_a_modelled_and_a_measured_gpu_are_told_apart(predictors):
+def test_a_virtual_and_a_measured_gpu_are_distinguished(predictors):
     own, standard = predicted(predictors, "sm900"), replace(predicted(predictors, "sm1440"), virtual=False)
     assert own.compared_with(standard).relative_to.mixed
 
@@ -140,7 +140,7 @@ def test_a_long_name_is_not_broken_where_a_terminal_is_narrow(predictors, capsys
 def test_what_is_typed_is_printed_and_given_as_json(ask):
     asked = ("predict", *NETWORK, "--gpu", "a30", "--point", "sm900", "--relative-to", "a30@sm1440")
     printed = " ".join(ask(*asked).split())
-    assert "relative to a30 (VIRTUAL, a modelled GPU) at sm1440." in printed
+    assert "relative to a30 (VIRTUAL GPU) at sm1440." in printed
     told = json.loads(ask(*asked, "--json"))["relative_to"]
     assert f"time × {told['time_ratio']:.2f} (" in printed
     low, high = told["intervals"]["energy_ratio"]
@@ -192,7 +192,7 @@ def test_an_overview_has_ratios_at_every_point(made, capsys, tmp_path):
         app([*asked, "--results", str(tmp_path)], prog_name="clockwatt")
     printed = capsys.readouterr().out
     assert re.search(r"^ +× +1\.00 \(1\.00–1\.00\) ", printed, re.MULTILINE)
-    assert "×: relative to a30 (VIRTUAL, a modelled GPU) at sm1440." in printed
+    assert "×: relative to a30 (VIRTUAL GPU) at sm1440." in printed
     with pytest.raises(SystemExit):
         app([*asked, "--results", str(tmp_path), "--json"], prog_name="clockwatt")
     (gpu,) = json.loads(capsys.readouterr().out)[0]["gpus"]

@@ -357,7 +357,7 @@ def test_influence_is_told_and_drawn(pair: Path, tmp_path: Path) -> None:
     words = ("--permutations", "19", "--output", tmp_path)
     status, told, said = clockwatt("thermal", "influence", pair, *words)
     assert status == 0, said
-    assert told.startswith("What warms which GPU (VIRTUAL: modelled GPUs)\nvirtual-a30-seed0-card0 by ")
+    assert told.startswith("What warms which GPU (VIRTUAL GPUs)\nvirtual-a30-seed0-card0 by ")
     drawn = pd.read_csv(tmp_path / "influence.csv")
     assert drawn[["gpu", "source"]].to_numpy().tolist() == [
         ["virtual-a30-seed0-card0", "virtual-a30-seed0-card1"], ["virtual-a30-seed0-card1", "virtual-a30-seed0-card0"],

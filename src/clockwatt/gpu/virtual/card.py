@@ -1,4 +1,4 @@
-"""A modelled GPU in its own virtual time, deterministic from its seed, behind the interface of a real one."""
+"""A virtual GPU in its own virtual time, deterministic from its seed, behind the interface of a real one."""
 
 from __future__ import annotations
 

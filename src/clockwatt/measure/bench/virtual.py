@@ -194,7 +194,7 @@ class VirtualBench(Bench):
         workload: Workload,
         calls: int,
         *,
-        ahead: int = BLOCKS_AHEAD,  # noqa: ARG002  # a modelled device is never kept waiting
+        ahead: int = BLOCKS_AHEAD,  # noqa: ARG002  # a virtual device is never kept waiting
     ) -> Generator[float]:
         """See `Bench.eager_blocks`. In steady state, the slower of host and device is the bottleneck."""
         assert isinstance(workload, VirtualWorkload)

@@ -47,7 +47,7 @@ class LinkMeasurements:
     Attributes
     ----------
     name, gpu_name, virtual
-        The link, such as `NVLink (18 links)`, the GPUs, and whether these are modelled ones.
+        The link, such as `NVLink (18 links)`, the GPUs, and whether these are virtual.
     rows
         Each with `kind`, `gpus`, `bytes` and `time_s`, of the slowest rank.
     power_w

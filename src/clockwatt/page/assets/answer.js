@@ -6,10 +6,10 @@ const state = { question: null, gpus: [], answer: null };
 function amongOptions() {
   const options = [];
   if (measuredGpus.length) options.push(["measured", "measured GPUs", measuredGpus]);
-  if (virtualGpus.length) options.push(["virtual", "modelled GPUs", virtualGpus]);
+  if (virtualGpus.length) options.push(["virtual", "virtual GPUs", virtualGpus]);
   content.gpus.forEach((gpu, number) => options.push([`gpu-${number}`, `${gpuWords(gpu)} only`, [number]]));
   if (measuredGpus.length && virtualGpus.length) {
-    options.push(["both", "measured and modelled together", [...content.gpus.keys()]]);
+    options.push(["both", "measured and virtual GPUs together", [...content.gpus.keys()]]);
   }
   return options;
 }
@@ -114,9 +114,9 @@ function showAnswer(asked, answer) {
   byId("answer-good").textContent = [
     others.length ? `May be as good as the best: ${sentenceList(others)}.` : "",
     answer.allowed < answer.ordered.length ? `${answer.allowed} of ${answer.ordered.length} operating points keep to the limits.` : "",
-    gpu.virtual ? `${gpu.label} is modelled: nothing of it was measured on real hardware.` : "",
-    kinds.size === 1 && notAsked(asked.question, asked.gpus).length ? "Modelled GPUs are not asked about this network here." : "",
-    kinds.size > 1 ? "Measured and modelled GPUs are ranked together, as asked: a model's errors are not among the intervals." : "",
+    gpu.virtual ? `${gpu.label} is virtual: nothing was measured on real hardware.` : "",
+    kinds.size === 1 && notAsked(asked.question, asked.gpus).length ? "Virtual GPUs are not predicted for this network here." : "",
+    kinds.size > 1 ? "Measured and virtual GPUs are ranked together: intervals leave out how much a virtual GPU differs from the real one." : "",
   ].filter(Boolean).join(" ");
   showWarnings(warnings, answer.warnings);
   showCommand(asked);

@@ -23,11 +23,11 @@ function differentHosts(question, allowed) {
 }
 
 const NOT_ASKED =
-  "Modelled GPUs are not asked about this network here, since it was measured on real GPUs alone: choose among those, or ask in a terminal.";
+  "Virtual GPUs are not predicted for this network here, since it was measured on real GPUs alone. Choose among those, or predict in a terminal.";
 
 /** Which of some GPUs, by number, the page asks nothing about a question's network. */
 function notAsked(question, gpus) {
-  return gpus.filter((gpu) => content.gpus[gpu].virtual && !content.networks[question.network].modelled);
+  return gpus.filter((gpu) => content.gpus[gpu].virtual && !content.networks[question.network].on_virtual);
 }
 
 /**

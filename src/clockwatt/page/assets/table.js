@@ -21,7 +21,7 @@ function valueCell(row, measured, error, predicted, unit, ends) {
 const TABLE = [
   { head: "Network", text: true, value: (row) => content.networks[questionAt(row).network].name, cell: (row) => element("span", {}, content.networks[questionAt(row).network].name, element("small", {}, ` ${content.networks[questionAt(row).network].input}`)) },
   { head: "Pass", text: true, value: (row) => questionAt(row).pass },
-  { head: "GPU", text: true, value: (row) => gpuOf(row).label, cell: (row) => element("span", {}, gpuOf(row).label, element("small", {}, gpuOf(row).virtual ? " modelled" : "")) },
+  { head: "GPU", text: true, value: (row) => gpuOf(row).label, cell: (row) => element("span", {}, gpuOf(row).label, element("small", {}, gpuOf(row).virtual ? " virtual" : "")) },
   { head: "At", text: true, value: (row) => pointOf(row).clock_mhz, cell: (row) => pointOf(row).words },
   { head: "Precision", text: true, value: (row) => questionAt(row).execution },
   { head: "Time", value: timeOf, cell: (row) => valueCell(row, "measured_time_s", "measured_time_error_s", "time_s", "s", ["time_low_s", "time_high_s"]) },

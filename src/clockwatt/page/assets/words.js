@@ -56,7 +56,7 @@ function escaped(text) {
   return String(text).replace(/[&<>"']/g, (sign) => `&#${sign.charCodeAt(0)};`);
 }
 
-const gpuWords = (gpu) => (gpu.virtual ? `${gpu.label} (modelled)` : gpu.label);
+const gpuWords = (gpu) => (gpu.virtual ? `${gpu.label} (virtual)` : gpu.label);
 const networkWords = (number) => `${content.networks[number].name}, ${content.networks[number].input}`;
 const atPoint = (point) => (point.name === "default" ? "its default clock" : point.words);
 const counted = (number, one, more) => `${number.toLocaleString("en")} ${number === 1 ? one : more || `${one}s`}`;

@@ -78,7 +78,7 @@ class Samples:
     gpu_name
         NVML name.
     virtual
-        Whether the GPU is modelled; never mixed with measured rows.
+        Whether the GPU is virtual; never mixed with measured rows.
     rows
         One row per `KEY`, sorted by it, with the corrected costs of the dataset, `error_of` each, `energy_corrected_j`,
         `device_work`, `power_idle_w`, `power_limit_w` and `excluded`: the reason why the row is not trained on, or

@@ -56,7 +56,7 @@ class LinkProfile:
     Attributes
     ----------
     name, gpu_name, virtual
-        The link, such as `NVLink (18 links)`, the GPUs between which it was measured, whether these are modelled.
+        The link, such as `NVLink (18 links)`, the GPUs between which it was measured, whether these are virtual.
     fits
         A fit for each communication and number of GPUs.
     power_w

@@ -34,7 +34,7 @@ class Results:
 
     @property
     def virtual(self) -> bool:
-        """Whether the GPU is modelled."""
+        """Whether the GPU is virtual."""
         return bool(self.runs["virtual"].any())
 
     @cached_property

@@ -1,6 +1,6 @@
 """A run of the study on a virtual GPU: the traced training step in the card's own time, nothing computed.
 
-The record is one of `clockwatt record`, marked virtual. A modelled host issues the calls; the busier it is, the later
+The record is one of `clockwatt record`, marked virtual. A virtual host issues the calls; the busier it is, the later
 a poll of the sensors comes, as a thread that sleeps between its readings has it. The ring is filled by the card.
 """
 
@@ -304,7 +304,7 @@ class VirtualRuns:
         return self.gpu.epoch_us, self.gpu.monotonic_ns
 
     def _write_host(self, folder: Path, run: Run, busy: float) -> None:
-        """The modelled host: one core issues calls, the others idle."""
+        """The virtual host: one core issues calls, the others idle."""
         assert run.start_ns is not None
         assert run.end_ns is not None
         period_ns = round(_PERIODS.slow_period_s * 1e9)

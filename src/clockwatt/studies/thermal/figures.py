@@ -94,7 +94,7 @@ def draw_rmse(table: pd.DataFrame, *, virtual: bool) -> Figure:
     legend(figure, lines, "")
     runs = int(shown["runs"].max())
     footer(
-        figure, "VIRTUAL GPUs: modelled, not measured." if virtual else "",
+        figure, "VIRTUAL GPUs: nothing was measured." if virtual else "",
         f"{runs} runs, each forecast by models fitted without it; with shuffled rows, not without its neighbours.",
         "Power alone: the GPU's own temperature and power.",
         f"What is below {_LEAST_SHOWN_C:g} °C is drawn there." if none else "",
@@ -216,7 +216,7 @@ def draw_forecast(over_time: pd.DataFrame, *, virtual: bool) -> Figure:
     shaded = "Shaded: 90 % interval of rc, from history only." if "rc" in set(known["model"]) else ""
     left_out = "its workload" if one["split"] == "workload" else "this run"
     footer(
-        figure, "VIRTUAL GPU: modelled, not measured." if virtual else "",
+        figure, "VIRTUAL GPU: nothing was measured." if virtual else "",
         f"{one['gpu']}, {Path(one['run']).parent.name} {Path(one['run']).name}: forecast by models fitted without "
         f"{left_out}. {shaded}",
     )  # fmt: skip

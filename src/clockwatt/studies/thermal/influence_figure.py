@@ -76,7 +76,7 @@ def _figure(table: pd.DataFrame, *, virtual: bool, notes: Sequence[str]) -> Figu
     ]  # fmt: skip
     legend(figure, shown, "")
     footer(
-        figure, "VIRTUAL GPUs: modelled, not measured." if virtual else "",
+        figure, "VIRTUAL GPUs: nothing was measured." if virtual else "",
         "Source → GPU: by how much the GPU gets warmer per unit of the source, once its own power and all other "
         "sources are explained. Bars: 95 %, from stretches of time drawn with replacement; p from shifts in time, "
         "adjusted for the number of pairs (Holm).",

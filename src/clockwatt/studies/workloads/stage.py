@@ -189,6 +189,6 @@ def _sensors(where: Path, known: Record) -> pd.DataFrame:
 
 def _where_long(table: pd.DataFrame, label: str) -> str:
     if table["virtual"].any():
-        return f"{label}: VIRTUAL, a modelled GPU beside programs on the processor"
+        return f"{label}: VIRTUAL GPU, programs on the CPU"
     name = str(table["gpu_name"].iloc[0])
     return name if label == name else f"{label}: {name}"

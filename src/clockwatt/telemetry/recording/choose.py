@@ -75,5 +75,5 @@ def _found(name: str) -> str | InstalledGpu:
     if len(matching) != 1:
         known = ", ".join(f"{number} ({found.uuid})" for number, found in enumerate(installed))
         why = "several GPUs have such a UUID" if matching else "there is no such GPU"
-        raise GpuNotFoundError(f"--gpu {name}: {why}. Here are {known or 'none'}; virtual:a30 is modelled anywhere.")
+        raise GpuNotFoundError(f"--gpu {name}: {why}. Here are {known or 'none'}; virtual:a30 works on every machine.")
     return matching[0]
