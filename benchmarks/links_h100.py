@@ -64,7 +64,7 @@ def of_host(profile: LinkProfile, steps: dict[Any, Any], blind: dict[Any, Any], 
     factor = host_factor(steps, blind, left_out)
     print(left_out or "all", f"shares {ddp:.3f}, {fsdp:.3f}; block {1e3 * group_s:.3g} ms; host {factor:.3f}")
     return replace(
-        profile, host_shares={"ddp": float(ddp), "fsdp": float(fsdp)}, host_factor=factor,
+        profile, host_shares={"ddp": float(ddp), "fsdp": float(fsdp)}, host_relative_to_median=factor,
         host_costs=dict.fromkeys(HOST_COSTS, 0.0) | {"fsdp_group_s": float(group_s)},
     )  # fmt: skip
 

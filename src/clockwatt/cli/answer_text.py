@@ -151,14 +151,16 @@ def _host_bound(host: HostAnswer) -> str:
 
 
 def _operations(answer: Answer) -> Table:
-    """The operations that cost most, by their share of the time."""
-    numbers = ("calls", "time", "share", "energy")
-    table = table_of(_COSTS_MOST, *numbers, "source", right=numbers, between=2)
+    """Return the operations that take most device time, with their parts of the time and energy of the pass."""
+    numbers = ("calls", "time", "time %", "energy %")
+    table = table_of(_COSTS_MOST, *numbers, "source", right=numbers)
     for row in answer.breakdown().head(_MOST_OPERATIONS).to_dict("records"):
-        share = "–" if row["energy_share"] != row["energy_share"] else f"{row['energy_share']:.0%}"  # nan is not itself
+        share = (
+            "–" if row["energy_share"] != row["energy_share"] else f"{100 * row['energy_share']:.0f}"
+        )  # nan is not itself
         table.add_row(
             textwrap.shorten(row["operation"], 34, placeholder=" …"), str(row["calls"]),
-            quantity(row["device_s"], "s"), f"{row['time_share']:.0%}", share,
+            quantity(row["device_s"], "s"), f"{100 * row['time_share']:.0f}", share,
             MEASURED if row["measured"] else PREDICTED,
         )  # fmt: skip
     return table

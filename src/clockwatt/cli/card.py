@@ -15,8 +15,10 @@ from clockwatt.errors import ClockwattError
 if TYPE_CHECKING:
     import pandas as pd
 
+NORMAL = "not slower, draws no more power"
+"""Result of a card that is no outlier."""
 DIFFERS = 3
-"""Exit status where the card is slower, hungrier or throttled."""
+"""Exit status where the card is slower, draws more power, or throttled."""
 
 
 @app.command(
@@ -60,7 +62,7 @@ def card(
     else:
         for card in judged:
             _print(card.compared)
-            print(f"{card.name} {card.uuid}, {card.cards} cards compared: {card.wrong or 'no slower and no hungrier'}")
+            print(f"{card.name} {card.uuid}, {card.cards} cards compared: {card.wrong or NORMAL}")
     raise typer.Exit(DIFFERS if judged[-1].wrong else 0)
 
 
@@ -97,7 +99,7 @@ def _print(compared: pd.DataFrame) -> None:
 
     from clockwatt.cli.options import WIDEST
 
-    table = Table("quantity", "difference (95 % interval)", "by temperature", "°C (others)", "outlier from", box=None)
+    table = Table("quantity", "difference (95 % interval)", "by temperature", "°C (others)", "outlier above", box=None)
     for name, row in compared.iterrows():
         table.add_row(
             str(name),

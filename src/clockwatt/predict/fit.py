@@ -148,7 +148,7 @@ class _GpuFit:
     samples, lacks
         Measurements on it, and what each pass lacks.
     lender
-        Label and measurements of another GPU to transfer from; None where this one has enough.
+        Label and measurements of another GPU to transfer from; None where no other has operations that this one lacks.
     networks
         Networks that were measured whole on it.
     model

@@ -155,8 +155,8 @@ class Steps:
         if self._host is not None:
             median = self.model.hosts_seen.costs(TRAINING, is_network=True)
             self._links = self._links.on_host(self._host.costs(self.model, TRAINING).overall / median.overall)
-        elif self._links.host_factor is not None and not self.model.described(TRAINING).summed:
-            self._host = ScaledHost(f"of {self._links.name}", self._links.host_factor)
+        elif self._links.host_relative_to_median is not None and not self.model.described(TRAINING).summed:
+            self._host = ScaledHost(f"of {self._links.name}", self._links.host_relative_to_median)
 
     def answer(self, request: Request) -> ParallelAnswer:
         """Answer a request that differs in strategy, number of GPUs or operating point only."""

@@ -71,7 +71,7 @@ class LinkProfile:
         The measurements: `kind`, `gpus`, `bytes`, `time_s`.
     host_shares
         By `schema.links.HOST_SHARES`: host time that a strategy adds, relative to that of the step on one GPU.
-    host_factor
+    host_relative_to_median
         Cost of calls on the profile's host relative to the median host that GPUs were measured on; None if not known.
     """
 
@@ -85,7 +85,7 @@ class LinkProfile:
     origin: str = ""
     rows: tuple[Mapping[str, Any], ...] = ()
     host_shares: Mapping[str, float] = field(default_factory=dict)
-    host_factor: float | None = None
+    host_relative_to_median: float | None = None
 
     def time_s(self, kind: str, size: float, gpus: int) -> float:
         """Return the time of a communication of `size` bytes between so many GPUs.
@@ -103,10 +103,10 @@ class LinkProfile:
 
         Unchanged where either factor is not known: then the profile's host is meant.
         """
-        if factor is None or self.host_factor is None:
+        if factor is None or self.host_relative_to_median is None:
             return self
-        scaled = {name: cost * factor / self.host_factor for name, cost in self.host_costs.items()}
-        return replace(self, host_costs=scaled, host_factor=factor)
+        scaled = {name: cost * factor / self.host_relative_to_median for name, cost in self.host_costs.items()}
+        return replace(self, host_costs=scaled, host_relative_to_median=factor)
 
     def write(self, path: Path) -> None:
         """Write the profile as JSON; OutputError if it cannot be written."""
@@ -130,8 +130,13 @@ class LinkProfile:
             profile = cls(fits=fits, rows=tuple(content.pop("rows", ())), **content)
             faults = {*COMMUNICATIONS} - {fit.kind for fit in fits} or {*HOST_COSTS} - {*profile.host_costs}
             faults |= {*profile.host_shares} - {*HOST_SHARES}
-            shares = (*profile.host_shares.values(), 1.0 if profile.host_factor is None else profile.host_factor)
-            faults |= {"host_shares or host_factor"} if not all(0 <= one < _MOST for one in shares) else set()
+            shares = (
+                *profile.host_shares.values(),
+                1.0 if profile.host_relative_to_median is None else profile.host_relative_to_median,
+            )
+            faults |= (
+                {"host_shares or host_relative_to_median"} if not all(0 <= one < _MOST for one in shares) else set()
+            )
             faults |= {fit.kind for fit in fits if not (fit.latency_s >= 0 and fit.bytes_per_s > 0 and fit.gpus > 1)}
         except FileNotFoundError:
             raise RequestError(

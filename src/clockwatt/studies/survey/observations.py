@@ -35,8 +35,8 @@ COMPARED = {
     "time of ReLU (memory)": Compared(_RELU, "time_eager_s", "slower"),
     "time of softmax (memory)": Compared(_SOFTMAX, "time_eager_s", "slower"),
     "time of linear (power limit)": Compared(_LINEAR, "time_eager_s", "slower"),
-    "power of ReLU (memory)": Compared(_RELU, "power_w", "hungrier"),
-    "power of softmax (memory)": Compared(_SOFTMAX, "power_w", "hungrier"),
+    "power of ReLU (memory)": Compared(_RELU, "power_w", "draws more power"),
+    "power of softmax (memory)": Compared(_SOFTMAX, "power_w", "draws more power"),
 }
 """Sustained times, and power where the power limit does not set it. Small operations show the host instead."""
 

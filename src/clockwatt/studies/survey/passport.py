@@ -1,4 +1,4 @@
-"""Compare one card with other cards of its model: slower or hungrier, by how much, and how certain that is.
+"""Compare one card with other cards of its model: slower, or of higher power, by how much, and how certain that is.
 
 The others' means scatter around their mean with a standard deviation that holds card, session and temperature. A card
 is an outlier if it is so far above their mean that few cards of the same fleet would be.
@@ -46,8 +46,8 @@ def fleet_summary(fleet: pd.DataFrame) -> pd.DataFrame:
     fewest = fleet.groupby("quantity")["card"].nunique().reindex(list(COMPARED), fill_value=0).min()
     if fewest < FEWEST_CARDS:
         raise ClockwattError(
-            f"{fewest} cards of this model to compare with are too few. Give --fleet with measurements of "
-            f"{FEWEST_CARDS} or more, such as files of `clockwatt card --output`."
+            f"{fewest} cards of this model are known, {FEWEST_CARDS} are needed. Give --fleet with measurements of "
+            "more cards, such as files of `clockwatt card --output`."
         )
     return pd.DataFrame({name: _summary(fleet[fleet["quantity"] == name]) for name in COMPARED}).T
 
@@ -125,7 +125,7 @@ def throttling(rows: pd.DataFrame) -> list[str]:
 def verdict(compared: pd.DataFrame, throttled: Sequence[str]) -> str | None:
     """Return what is wrong with the card in words; None if it is no outlier and was not throttled."""
     found = []
-    for word in ("slower", "hungrier"):
+    for word in ("slower", "draws more power"):
         names = [name for name, row in compared.iterrows() if row["outlier"] and COMPARED[str(name)].worse == word]
         if names:
             name = compared.loc[names, "difference"].idxmax()

@@ -101,7 +101,7 @@ def test_incomplete_requests_are_refused(asked, message):
 
 def test_a_slower_host_makes_host_bound_steps_longer(predictors, ddp, monkeypatch):
     assert ddp.limited_by == "host-bound"
-    assert ddp.single.host.factor == pytest.approx(LinkProfile.read("h100-nvlink").host_factor)
+    assert ddp.single.host.factor == pytest.approx(LinkProfile.read("h100-nvlink").host_relative_to_median)
     monkeypatch.setattr(type(predictors), "profile", lambda *_: ScaledHost("slow", 2 * ddp.single.host.factor))
     slow = predictors.predict("resnet18", (32, 3, 224, 224), strategy="ddp", host="slow", **TWO)
     assert slow.host_s == pytest.approx(2 * ddp.host_s, rel=0.01)
