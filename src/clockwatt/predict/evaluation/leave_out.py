@@ -35,7 +35,7 @@ from clockwatt.predict.evaluation.errors import (
     scale_of,
 )
 from clockwatt.predict.features import OPERATION_CLASS
-from clockwatt.predict.models.predictors import LEFT_TO_TREES, TARGETS, CostPredictor
+from clockwatt.predict.models.predictors import FOREST_ONLY_CLASSES, TARGETS, CostPredictor
 from clockwatt.predict.models.training_data import TrainingData
 from clockwatt.schema.costs import BY_CORRECTED, CORRECTED, MEASURED_WHOLE, TIME_DEVICE_CORRECTED
 from clockwatt.threads import usable_threads
@@ -512,7 +512,7 @@ def judge_perceptrons(
     out = frozenset(name for name, chosen in zip(names, drawn, strict=True) if chosen)
     known = data.learnt & data.targets[TIME_DEVICE_CORRECTED].notna().to_numpy()
     taught = known & ~data.groups.isin(out).to_numpy()
-    left = data.features[OPERATION_CLASS].isin(LEFT_TO_TREES).to_numpy()
+    left = data.features[OPERATION_CLASS].isin(FOREST_ONLY_CLASSES).to_numpy()
     held = known & ~taught & ~left & data.own
     if not taught.any() or not held.any():
         return None
@@ -541,7 +541,7 @@ def judge_perceptrons(
 def as_wide_as(intervals: Mapping[str, Interval], width: float) -> dict[str, Interval]:
     """Raise intervals of device time to the power of `width`, except those of forest-only classes."""
     rest = intervals[ANY_CLASS]
-    kept = {name: intervals.get(name, rest) for name in sorted(LEFT_TO_TREES)}
+    kept = {name: intervals.get(name, rest) for name in sorted(FOREST_ONLY_CLASSES)}
     found = {name: replace(one, lower=one.lower**width, upper=one.upper**width) for name, one in intervals.items()}
     return found | kept
 

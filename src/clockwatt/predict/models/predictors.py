@@ -66,7 +66,7 @@ _OF_PERCEPTRONS = 0.75
 _FARTHEST_APART = 1.0
 """Largest difference allowed between the two: outside the training data an MLP may predict any value."""
 
-LEFT_TO_TREES = frozenset({"SGD", "div"})
+FOREST_ONLY_CLASSES = frozenset({"SGD", "div"})
 """Forest-only classes: the MLPs predict them worse than the forest when a fifth of the shipped data is held out. For
 `div`, too little was held out to decide."""
 
@@ -308,7 +308,7 @@ class RooflinePredictor(CostPredictor):
         column = self.targets_.index(TIME_DEVICE_CORRECTED)
         beside = self.perceptrons_.predict(matrix) - learnt[:, column]
         moved = _OF_PERCEPTRONS * np.clip(beside, -_FARTHEST_APART, _FARTHEST_APART)
-        left = [len(self.columns_) + place for place, name in enumerate(self.classes_) if name in LEFT_TO_TREES]
+        left = [len(self.columns_) + place for place, name in enumerate(self.classes_) if name in FOREST_ONLY_CLASSES]
         moved[matrix[:, left].any(axis=1)] = 0.0
         goes_along = np.isin(self.targets_, (TIME_DEVICE_CORRECTED, ENERGY_DYNAMIC_CORRECTED))
         told: Floats = learnt + moved[:, None] * goes_along

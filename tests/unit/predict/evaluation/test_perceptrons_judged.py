@@ -94,4 +94,4 @@ def test_intervals_narrow_but_for_classes_that_are_left_to_the_forest():
     assert found[ANY_CLASS].upper == pytest.approx(2**0.5)
     assert found["SGD"] == given["SGD"]
     assert found["div"] == given[ANY_CLASS]
-    assert set(found) == {ANY_CLASS, "conv2d", *predictors.LEFT_TO_TREES}
+    assert set(found) == {ANY_CLASS, "conv2d", *predictors.FOREST_ONLY_CLASSES}
