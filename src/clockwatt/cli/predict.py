@@ -86,7 +86,7 @@ def measured_answer(predictors: AllGpus, request: Request) -> tuple[Answer, Meas
         measured = Estimate(whole["time_s"], whole["power_w"], whole["energy_j"])
         answer = measured_whole(predictors.model(gpu), answer, measured)
     if request.relative_to is not None:
-        answer = predictors.compared(answer, request.relative_to, traced, host=request.host)
+        answer = predictors.compared(answer, request, traced)
     (answer,) = with_memory(traced, answer)
     return answer, now
 

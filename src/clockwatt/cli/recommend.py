@@ -124,7 +124,7 @@ def _measured(predictors: AllGpus, request: Request, *, slurm: bool) -> tuple[Re
 
     assert request.measure_missing is not None
     stop = Stop(operations=0) if slurm else Stop.parse(request.measure_missing)
-    answer, now = choose_measured(predictors, traced, stop, demand_at, **predictors.choices(request, traced))
+    answer, now = choose_measured(predictors, request, traced, stop, demand_at)
     return answer, {"measured_now": {label: one.to_dict() for label, one in now.items()} | on_nodes}
 
 

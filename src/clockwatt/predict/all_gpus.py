@@ -7,7 +7,6 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -27,7 +26,6 @@ from clockwatt.predict.answerer import (
     with_tf32,
 )
 from clockwatt.predict.description import known_settings, shipped_catalogue
-from clockwatt.predict.evaluation.errors import OBJECTIVES
 from clockwatt.predict.features import settings_of
 from clockwatt.predict.gpu_predictor import BulkPredictor, GpuPredictor
 from clockwatt.predict.hosts import HostProfile
@@ -110,10 +108,7 @@ class AllGpus:
         trace = trace or functools.partial(self.traced, request)
         gpu = self.gpu_at(request)
         traced = trace(request.pass_)
-        answer = self.answer(
-            traced, gpu=gpu, point=request.point, execution=self.execution(request, traced),
-            host=request.host, relative_to=request.relative_to,
-        )  # fmt: skip
+        answer = self._answer(request, traced, gpu, request.point)
         answer = with_tf32(self.model(answer.gpu), traced, answer, host=self.profile(request.host))
         (answer,) = with_memory(traced, answer)
         return self.with_phases(answer, trace, request.host) if traced.is_network else answer
@@ -168,16 +163,14 @@ class AllGpus:
         self, traced: TracedNetwork, gpu: str, point: str, request: Request
     ) -> Answer | ClockwattError:
         try:
-            return self.answer(
-                traced,
-                gpu=gpu,
-                point=point,
-                execution=self.execution(request, traced),
-                host=request.host,
-                relative_to=request.relative_to,
-            )
+            return self._answer(request, traced, gpu, point)
         except ClockwattError as error:
             return error
+
+    def _answer(self, request: Request, traced: TracedNetwork, gpu: str, point: str) -> Answer:
+        execution = self.execution(request, traced)
+        answer = self.answer(traced, gpu=gpu, point=point, execution=execution, host=request.host)
+        return answer if request.relative_to is None else self.compared(answer, request, traced)
 
     def with_phases(self, answer: Answer, trace: Trace, host: str | None = None) -> Answer:
         """Add the times of forward pass (that of inference), backward pass and step to an answer about training.
@@ -230,7 +223,7 @@ class AllGpus:
         return gpu
 
     def recommendation(
-        self, request: Request, trace: Callable[[Request], TracedNetwork] | None = None, **changed: Any
+        self, request: Request, trace: Callable[[Request], TracedNetwork] | None = None
     ) -> Recommendation:
         """Recommend the GPU, operating point and execution settings that minimise the cost of a request's pass.
 
@@ -240,18 +233,16 @@ class AllGpus:
             The request.
         trace
             Returns the calls of its network in the precision of a request; None to find the network by its name.
-        changed
-            Settings of `choose` in place of those of the request.
 
         Raises
         ------
         ClockwattError
             As `choose`.
         """
-        self._check(*request.gpus)
+        for name in request.gpus:
+            self.label(name)
         trace = trace or self.traced
         traced = trace(request)
-        asked = self.choices(request, traced) | changed
         alternatives, left_out = dict[ExecutionSettings, TracedNetwork](), list[str]()
         for settings in request.choices(traced.network.input_shape):
             try:
@@ -260,16 +251,8 @@ class AllGpus:
                 left_out.append(f"{settings}: {error}")
             else:
                 alternatives[settings] = under
-        answer = self.choose(traced, alternatives=alternatives, **asked)
+        answer = self.choose(request, traced, alternatives)
         return replace(answer, left_out=(*left_out, *answer.left_out))
-
-    def choices(self, request: Request, traced: TracedNetwork) -> dict[str, Any]:
-        """Return a request's settings of a recommendation for its pass, as `choose` takes them."""
-        return {
-            "objective": request.objective, "limits": Limits.of(request), "gpus": request.gpus or None,
-            "points": request.points, "execution": self.execution(request, traced), "host": request.host,
-            "relative_to": request.relative_to,
-        }  # fmt: skip
 
     def overviews(
         self, request: Request, passes: Sequence[Pass] | None = None, trace: Trace | None = None
@@ -349,26 +332,16 @@ class AllGpus:
         point: str | OperatingPoint = "default",
         execution: ExecutionSettings = TF32,
         host: str | None = None,
-        relative_to: str | None = None,
     ) -> Answer:
         """Answer for a traced pass; raises as `ask`."""
-        model = self.model(gpu)
-        answer = predict_network(model, traced, _name_of(point), execution=execution, host=self.profile(host))
-        if relative_to is None:
-            return answer
-        return self.compared(answer, relative_to, traced, host=host)
+        name = str(OperatingPoint.parse(point) if isinstance(point, str) else point)
+        return predict_network(self.model(gpu), traced, name, execution=execution, host=self.profile(host))
 
-    def compared(self, answer: Answer, named: str, traced: TracedNetwork, *, host: str | None = None) -> Answer:
-        """Compare an answer with the pass on a standard GPU; warn where the two were measured on different hosts.
-
-        Parameters
-        ----------
-        answer, traced, host
-            The answer, its pass, and the named host.
-        named
-            See `standard`, also for what is raised.
-        """
-        return self.related(answer, self.standard(named, traced, execution=answer.execution, host=host))
+    def compared(self, answer: Answer, request: Request, traced: TracedNetwork) -> Answer:
+        """Compare an answer with its pass on the standard GPU that a request names; raises as `standard`."""
+        assert request.relative_to is not None
+        standard = self.standard(request.relative_to, traced, execution=answer.execution, host=request.host)
+        return self.related(answer, standard)
 
     def related(self, answer: Answer, standard: Answer) -> Answer:
         """Return an answer with its ratios to another one; warn where the two were measured on different hosts."""
@@ -406,62 +379,49 @@ class AllGpus:
 
     def choose(
         self,
+        request: Request,
         traced: TracedNetwork,
-        *,
-        objective: str = "energy",
-        limits: Limits = Limits(),
-        gpus: Sequence[str] | None = None,
-        points: Sequence[str | OperatingPoint] = (),
-        execution: ExecutionSettings = TF32,
         alternatives: Mapping[ExecutionSettings, TracedNetwork] = {},
-        host: str | None = None,
-        relative_to: str | None = None,
     ) -> Recommendation:
-        """Recommend a GPU, an operating point and, with `alternatives`, execution settings for a traced pass.
+        """Recommend a GPU, an operating point and, with `alternatives`, execution settings for a request's traced pass.
 
-        With `alternatives`, candidates are compared with `execution` on the same GPU at its default operating point,
-        or with `relative_to`.
+        With `alternatives`, candidates are compared with the request's own execution settings on the same GPU at its
+        default operating point, or with `relative_to`.
 
         Raises
         ------
         ClockwattError
             As `ask`, or if no candidate is within the limits.
         """
-        if objective not in OBJECTIVES:
-            raise RequestError(f"{{objective}} {objective!r}: there are {', '.join(OBJECTIVES)}.")
-        if not isinstance(limits, Limits):
-            raise RequestError(f"limits {limits!r}: give clockwatt.Limits(max_slowdown=0.1, power_cap_w=300).")
         measured = [label for label, model in self.models.items() if not model.description.virtual]
-        labels = [self.label(name) for name in gpus or ()] or measured or list(self.models)
-        chosen = {label: self._model(label) for label in labels}
+        labels = [self.label(name) for name in request.gpus] or measured or list(self.models)
+        execution = self.execution(request, traced)
         answer = recommending.recommend(
-            chosen,
+            {label: self._model(label) for label in labels},
             traced,
-            objective=objective,
-            limits=limits,
-            points=[_name_of(point) for point in points],
+            objective=request.objective,
+            limits=Limits.of(request),
+            points=[str(OperatingPoint.parse(point)) for point in request.points],
             execution=execution,
             alternatives=alternatives,
-            host=self.profile(host),
+            host=self.profile(request.host),
             validation_dir=self.validation_dir,
         )
         standards = dict[str, Answer]()
-        if relative_to is not None:
-            standard = self.standard(relative_to, traced, execution=execution, host=host)
+        if request.relative_to is not None:
+            standard = self.standard(request.relative_to, traced, execution=execution, host=request.host)
             standards = dict.fromkeys(labels, standard)
-        for gpu in labels if alternatives and relative_to is None else ():
+        for gpu in labels if alternatives and request.relative_to is None else ():
             with contextlib.suppress(ClockwattError):  # ratios are unknown where the default does not run
-                standards[gpu] = self.standard(gpu, traced, execution=execution, host=host)
+                standards[gpu] = self.standard(gpu, traced, execution=execution, host=request.host)
         answer = answer.compared_with(standards)
         virtual = [label for label in self.models if label not in measured]
-        if gpus or not measured or not virtual:
+        if request.gpus or not measured or not virtual:
             return answer
+        among = {"gpus": tuple(virtual), "precision": str(execution), "relative_to": None}
         try:
-            among = self.choose(
-                traced, objective=objective, limits=limits, gpus=virtual, points=points, execution=execution,
-                alternatives=alternatives, host=host,
-            ).best  # fmt: skip
-            chosen_there = f"among them {among.gpu} at {among.point} would be chosen"
+            best = self.choose(request.model_copy(update=among), traced, alternatives).best
+            chosen_there = f"among them {best.gpu} at {best.point} would be chosen"
         except ClockwattError as error:
             chosen_there = f"among them none can be chosen: {error}"
         reason = f"{', '.join(virtual)}: virtual: name them to consider them; {chosen_there.rstrip('.')}."
@@ -474,11 +434,6 @@ class AllGpus:
     def _model(self, label: str) -> GpuPredictor:
         return self.models[label] if label in self.models else self.shipped[label]
 
-    def _check(self, *names: str) -> None:
-        """Refuse a GPU that no predictors were fitted for."""
-        for name in names:
-            self.label(name)
-
 
 def _is_product(name: str, gpu_name: str) -> bool:
     """Return whether a product name, such as `NVIDIA H200`, is that of a measured GPU."""
@@ -486,10 +441,6 @@ def _is_product(name: str, gpu_name: str) -> bool:
         return find_spec(name) == find_spec(gpu_name)
     except UnknownGpuError:
         return False
-
-
-def _name_of(point: str | OperatingPoint) -> str:
-    return str(OperatingPoint.parse(point) if isinstance(point, str) else point)
 
 
 _HOST, _DEVICE = TARGETS.index("time_host_corrected_s"), TARGETS.index(TIME_DEVICE_CORRECTED)

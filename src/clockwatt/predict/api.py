@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -223,12 +224,14 @@ class Predictors(AllGpus):
         ClockwattError
             As `predict`, or if nothing keeps to the limits.
         """
+        if not isinstance(limits, Limits):
+            raise RequestError(f"limits {limits!r}: give clockwatt.Limits(max_slowdown=0.1, power_cap_w=300).")
+        question |= {name: value for name, value in asdict(limits).items() if value != math.inf}
         given = _Question.of(network, inputs, also=("relative_to", *_OF_A_CHOICE, *_OF_COUNTS), **question)
-        changed = {} if limits == Limits() else {"limits": limits}
         if given.request.counts:
             trace = functools.partial(given._trace, self)
-            return recommend_parallel(self, given.request, given.network(self), trace, **changed)
-        return self.recommendation(given.request, lambda request: given.under(request).trace(self), **changed)
+            return recommend_parallel(self, given.request, given.network(self), trace)
+        return self.recommendation(given.request, lambda request: given.under(request).trace(self))
 
     def compare(
         self, network: Any, other: Any = None, inputs: Any = None, *, to: Mapping[str, Any] = {}, **question: Any

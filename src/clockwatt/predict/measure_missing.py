@@ -33,6 +33,7 @@ from clockwatt.predict.hosts import HostProfile
 from clockwatt.predict.measured_costs import MeasuredOperations
 from clockwatt.predict.models.predictors import TARGETS
 from clockwatt.predict.recommend import Recommendation
+from clockwatt.predict.request import Request
 from clockwatt.predict.tracing import TracedNetwork
 from clockwatt.schema.costs import ENERGY_DYNAMIC_CORRECTED, TIME_DEVICE_CORRECTED
 from clockwatt.schema.records import MeasurementRow
@@ -300,31 +301,33 @@ def answer_measured(
 
 
 def choose_measured(
-    predictors: AllGpus, traced: TracedNetwork, stop: Stop, demand_at: Callable[[str, str], OnDemand], **asked: Any
+    predictors: AllGpus,
+    request: Request,
+    traced: TracedNetwork,
+    stop: Stop,
+    demand_at: Callable[[str, str], OnDemand],
 ) -> tuple[Recommendation, dict[str, MeasuredNow]]:
     """Choose, measure what the choice lacks most, and choose again, until the GPU that is best was measured on.
 
     Parameters
     ----------
-    predictors, traced, stop
-        Among what is chosen, the pass, and how much is measured on each GPU.
+    predictors, request, traced, stop
+        Among what is chosen, what is asked, the pass, and how much is measured on each GPU.
     demand_at
         GPU and operating point to where and how is measured.
-    asked
-        As `AllGpus.choose` takes it.
 
     Returns
     -------
     answer, measured
         The choice, and what was measured on each GPU that came out best.
     """
-    now, chosen = predictors, predictors.choose(traced, **asked)
+    now, chosen = predictors, predictors.choose(request, traced)
     measured: dict[str, MeasuredNow] = {}
     while (best := chosen.best).gpu not in measured:
         missing = _missing(predictors, traced, demand_at(best.gpu, best.point))
         _, measured[best.gpu] = missing.answer(stop)
         now = replace(now, models={**now.models, best.gpu: missing.refined()})
-        chosen = now.choose(traced, **asked)
+        chosen = now.choose(request, traced)
     return chosen, measured
 
 

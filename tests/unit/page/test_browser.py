@@ -17,7 +17,6 @@ from clockwatt.io import files
 from clockwatt.page.write import write_page
 from clockwatt.predict.api import load
 from clockwatt.predict.gpu_predictor import best_points
-from clockwatt.predict.recommend import Limits
 from clockwatt.predict.request import Request
 from clockwatt.schema import layout
 from clockwatt.schema.tables import NETWORKS_SCHEMA
@@ -73,9 +72,8 @@ def questions(made, count, seed=7):
         }
         traced = predictors.traced(Request.of(network=network.name, inputs=(shape,)), pass_)
         try:
-            answer = predictors.choose(
-                traced, objective=asked["objective"], limits=Limits(**limits), gpus=asked["gpus"]
-            ).to_dict()
+            request = Request.of(objective=asked["objective"], gpus=asked["gpus"] or (), precision="tf32", **limits)
+            answer = predictors.choose(request, traced).to_dict()
         except ClockwattError as error:
             answer = str(error)
         yield asked, answer
@@ -253,7 +251,7 @@ def test_page_recommend_and_the_end_of_a_run_say_the_same_saving_against_the_hig
     predictors = load(made.predictors, catalogue_dir=made.dataset / "catalogue", validation_dir=made.validation)
     (network,) = (one for one in made.config.networks if one.network_id == end.network_id)
     traced = predictors.traced(Request.of(network=network.name, inputs=("8,3,64,64",)), "inference")
-    chosen = predictors.choose(traced, gpus=["a30"], execution=end.execution)
+    chosen = predictors.choose(Request.of(gpus=["a30"], precision=str(end.execution)), traced)
     energies = {one.point: one.expected.energy_j for one in chosen.candidates}
     assert 1 - energies[chosen.best.point] / energies["sm1440"] == pytest.approx(saved, rel=1e-6)
     shown = f"{saved * 100:.1f}".removesuffix(".0") if saved < 0.1 else f"{saved * 100:.0f}"

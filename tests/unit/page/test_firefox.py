@@ -45,7 +45,7 @@ def test_the_chooser_gives_what_recommend_gives(firefox, page_of_made, made, tmp
         for network, objective in zip(made.config.networks, ("time", "energy", "edp"), strict=True):
             shape = ",".join(map(str, network.first_input.shape))
             traced = predictors.traced(Request.of(network=network.name, inputs=(shape,)), "training")
-            expected = predictors.choose(traced, objective=objective)
+            expected = predictors.choose(Request.of(objective=objective, precision="tf32"), traced)
             asked = {"network": network.network_id, "pass": "training", "objective": objective}
             found = browser.run(f"clockwatt.ask({json.dumps(asked)})")
             assert [(one["gpu"], one["point"]) for one in found["candidates"]] == [

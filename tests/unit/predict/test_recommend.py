@@ -14,6 +14,7 @@ from clockwatt.predict.description import NotPredictableError
 from clockwatt.predict.evaluation.errors import objective_of
 from clockwatt.predict.gpu_predictor import GpuPredictor, load_models
 from clockwatt.predict.recommend import Limits, count_as_good, recommend, within_error
+from clockwatt.predict.request import Request
 from clockwatt.predict.tracing import TracedNetwork
 from clockwatt.schema import layout, records
 from clockwatt.schema.execution import FP32, TF32
@@ -117,7 +118,9 @@ def test_gpus_that_other_hosts_pace_are_compared_with_a_warning(made, models, ho
     assert {one.gpu for one in alone.candidates[: alone.allowed]} == {alone.best.gpu}
     assert of_hosts(alone.best) == [], "all others are too slow to be chosen"
     for names, number in ((same, 0), (different, 1)):
-        answer = hosts(**names).answer(network, gpu="a30", point="sm900", relative_to=f"{others[0]}@sm900")
+        among = hosts(**names)
+        answer = among.answer(network, gpu="a30", point="sm900")
+        answer = among.compared(answer, Request.of(relative_to=f"{others[0]}@sm900"), network)
         assert len(of_hosts(answer)) == number
     assert of_hosts(hosts(**different).answer(network, gpu="a30", point="sm900")) == []
 

@@ -94,7 +94,7 @@ class ParallelRecommendation:
 
 
 def recommend_parallel(
-    predictors: AllGpus, request: Request, network: NetworkConfig, trace: Trace, limits: Limits | None = None
+    predictors: AllGpus, request: Request, network: NetworkConfig, trace: Trace
 ) -> ParallelRecommendation:
     """Find the number of GPUs, the strategy and the operating point at which training costs least per item.
 
@@ -102,15 +102,14 @@ def recommend_parallel(
     ----------
     predictors, request, network, trace
         As of `ask_parallel`; the request's `counts` and `strategies` are considered, and one GPU.
-    limits
-        What the choice must keep to, power of all GPUs together; None for those of the request.
+        Its power cap is for all GPUs together.
 
     Raises
     ------
     ClockwattError
         As `ask_parallel`; if nothing fits the memory or keeps to the limits.
     """
-    limits = limits or Limits.of(request)
+    limits = Limits.of(request)
     steps = Steps(predictors, request.model_copy(update={"points": request.points[:1]}), network, trace)
     points, left_out = _points(steps, request)
     single = steps.single(points[0])
