@@ -42,7 +42,7 @@ def test_a_failure_is_shown_with_its_reason(workdir):
     workdir.configure(campaign(device="NVIDIA A30"))
     finished = snakemake(workdir, "results/measurements/a30/sm900/1.parquet")
     assert finished.returncode != 0
-    assert "no NVIDIA driver answers here" in finished.stdout
+    assert "no NVIDIA driver was found" in finished.stdout
     assert "Traceback" not in finished.stdout
 
 

@@ -205,7 +205,7 @@ def test_jobs_and_programs_of_studies_are_counted_until_they_are_done(tmp_path: 
     show_studies([power, workloads])
     shown = " ".join(capsys.readouterr().out.split())
     assert "study_workloads" in shown
-    assert "unknown until a first program has shown" in shown
+    assert "unknown until a first program has finished" in shown
 
     measure_study(asked, "a30", tmp_path / "studies" / "power" / "a30")
     power, _ = plan_studies(asked)

@@ -31,10 +31,10 @@ DIFFERS = 3
 def card(
     gpu: Annotated[str | None, typer.Option(help="UUID, its beginning, index, or virtual:MODEL.")] = None,
     fleet: Annotated[
-        list[Path] | None, typer.Option(help="File or folder of other cards' measurements; else the shipped ones.")
+        list[Path] | None, typer.Option(help="File or folder of other cards; else the shipped ones.")
     ] = None,
     measured: Annotated[
-        list[Path] | None, typer.Option(help="Judge this file's card, repeatable; measure nothing.")
+        list[Path] | None, typer.Option(help="Compare the card of this file, without measuring; repeatable.")
     ] = None,
     output: Annotated[Path | None, typer.Option(help="File to write the measurements to.")] = None,
     rounds: Annotated[int, typer.Option(min=2, help="Measurements of each operation; one takes about 10 s.")] = 5,

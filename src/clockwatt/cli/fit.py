@@ -26,7 +26,7 @@ def fit(
     catalogue_dir: DatasetCatalogueOfCampaign = None,
     output_dir: OutputOfCampaign = None,
 ) -> None:
-    """Fit predictors of time, power and energy, and judge them."""
+    """Fit and evaluate predictors of time, power and energy."""
     from clockwatt.predict.fit import fit as stage
 
     campaign = config.load(config_file)

@@ -30,7 +30,9 @@ def preflight(
     gpu: Annotated[str, typer.Option("--gpu", help="GPU: its label (h200) or product name (NVIDIA H200).")],
     command: Annotated[list[str] | None, typer.Argument(help="The script and its arguments, after --.")] = None,
     point: Point = "default",
-    host: Annotated[str | None, typer.Option("--host", help="Host with a profile.")] = None,
+    host: Annotated[
+        str | None, typer.Option("--host", help="Host calibrated with `clockwatt calibrate --host`.")
+    ] = None,
     as_json: AsJson = False,
     verbose: Verbose = False,
 ) -> None:

@@ -233,7 +233,7 @@ def _choices(answer: Recommendation, rows: int, *, two_lines: bool) -> Table:
     """Candidates, best first; `two_lines` puts points, modes and intervals below what they belong to."""
     several = len(answer.execution) > 1
     ratios = ("time", "energy") if several or answer.best.relative_to is not None else ()
-    left = ("GPU", *(["precision"] if several else []))
+    left = ("GPU, point", *(["precision"] if several else []))
     costs = ("time (90 %)", "energy (90 %)", *([f"{name} ×" for name in ratios] or ["power"]))
     table = table_of(*left, *costs, "source", right=costs)
     between = "\n" if two_lines else " "

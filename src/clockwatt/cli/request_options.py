@@ -75,10 +75,10 @@ _OPTIONS: dict[str, _Option] = {
     "precisions": _option(
         list[str] | None, "--precision", help="tf32, bf16-mixed …; repeat for several, or all.", panel=_RUN
     ),
-    "optimizer": _option(str | None, help="Of training: adamw …; else as in the campaign (sgd).", panel=_RUN),
+    "optimizer": _option(str | None, help="Optimizer of training: adamw …; else the campaign's (sgd).", panel=_RUN),
     "accumulate": _option(int | None, help="Batches of one training step.", panel=_RUN, min=1),
     "clip_norm": _option(float | None, help="Clip the norm of the gradients to N.", panel=_RUN),
-    "loss": _option(str | None, help=f"Of training: {', '.join(LOSSES)}.", panel=_RUN),
+    "loss": _option(str | None, help=f"Loss of training: {', '.join(LOSSES)}.", panel=_RUN),
     "host": _option(str | None, help="Host calibrated with `clockwatt calibrate --host`.", panel=_RUN),
     "relative_to": _option(str | None, help="Report ratios to this GPU, or GPU@POINT.", panel=_RUN, metavar="GPU"),
     "gpus_per_node": _option(int | None, help="Train on N GPUs of one node.", panel=_PARALLEL, min=2),
@@ -100,7 +100,7 @@ _OPTIONS: dict[str, _Option] = {
     "microbatches": _option(int | None, help="Parts of a pipeline's batch.", panel=_PARALLEL, min=1),
     "schedule": _option(str | None, help="Order of a pipeline: 1f1b or gpipe.", panel=_PARALLEL),
     "measure_missing": _option(
-        str | None, help="Measure 20 uncertain operations, for 30s, or to 5%.", panel=MEASURE, metavar="LIMIT"
+        str | None, help="Measure uncertain operations: 20 of them, 30s, or to 5%.", panel=MEASURE, metavar="LIMIT"
     ),
     "measure_whole": _option(bool, "--measure-whole", help="Measure the pass itself.", panel=MEASURE, default=False),
     "run": _option(
@@ -118,7 +118,7 @@ _OPTIONS: dict[str, _Option] = {
     "power_cap": _option(
         float | None, help="Highest mean power over a pass, in W.", panel=_CHOICE, min=1, field="power_cap_w"
     ),
-    "request": _option(str | None, help="Whole request as JSON: text, file; -: stdin."),
+    "request": _option(str | None, help="Request as JSON: its text, a file, or - for stdin."),
 }
 """Parameter of a command to its option."""
 

@@ -424,7 +424,7 @@ class AllGpus:
             chosen_there = f"among them {best.gpu} at {best.point} would be chosen"
         except ClockwattError as error:
             chosen_there = f"among them none can be chosen: {error}"
-        reason = f"{', '.join(virtual)}: virtual: name them to consider them; {chosen_there.rstrip('.')}."
+        reason = f"{', '.join(virtual)}: virtual, so considered only with --gpu; {chosen_there.rstrip('.')}."
         return replace(answer, left_out=(*answer.left_out, reason))
 
     def profile(self, host: str | None) -> HostProfile | None:

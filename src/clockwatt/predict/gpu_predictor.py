@@ -352,7 +352,7 @@ class GpuPredictor:
                 share = 100 * min(sum(shares_of.values()), 1.0)
                 most = f"{share:.0f}" if share >= 10 else f"{share:.2g}"
                 names = ", ".join(shares_of)
-                warnings.append(f"Outside the training data: {names}. They are up to {most} % of the answer.")
+                warnings.append(f"Outside the training data: {names}; up to {most} % of the answer.")
         of_points = ((point, self.description.point_warning(point)) for point in points)
         return {point: ([*([] if of is None else [of]), *warnings], notes) for point, of in of_points}
 

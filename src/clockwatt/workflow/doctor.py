@@ -116,7 +116,7 @@ def _gpus() -> Iterator[Finding]:
     try:
         installed = installed_gpus()
     except GpuError as error:
-        yield Finding("GPU", MISSING, str(error), "virtual GPUs, catalogue, fit and figures work without one")
+        yield Finding("GPU", MISSING, str(error), "predictions, virtual GPUs and analysis work without a GPU")
         return
     if not installed:
         yield Finding(

@@ -178,7 +178,7 @@ def show_plan(plan: Plan) -> None:
         else f"shards: {plan.shards}, which makes jobs of about an hour or less."
     )
     if any(gpu.virtual for gpu in plan.gpus):
-        console.print("GPU-hours of virtual GPUs are simulated: they take a thousandth of it.")
+        console.print("GPU-hours of virtual GPUs are simulated time. A run takes about a thousandth of it.")
 
 
 def _gpu_plan(

@@ -205,5 +205,5 @@ def test_no_driver_says_what_to_do(nvml):
     code = "from clockwatt.gpu.nvidia.vendor import installed_gpus; installed_gpus()"
     without_cards = nvml.environment(STANDIN_NVML_STATE="/nowhere")
     tried = subprocess.run([sys.executable, "-c", code], env=without_cards, capture_output=True, text=True, check=False)
-    assert "GpuNotFoundError: NVML: no NVIDIA driver answers here" in tried.stderr
-    assert "name a virtual device: virtual:a30" in tried.stderr
+    assert "GpuNotFoundError: NVML: no NVIDIA driver was found" in tried.stderr
+    assert "name a virtual GPU: virtual:a30" in tried.stderr

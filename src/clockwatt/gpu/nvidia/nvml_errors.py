@@ -10,8 +10,7 @@ import pynvml
 from clockwatt.gpu.interface import GpuError, GpuLostError, GpuNotFoundError, NoPermissionError, NotSupportedError
 
 _NO_DRIVER = (
-    "no NVIDIA driver answers here. Run this on a machine, or in a job, with a GPU, or name a virtual device: "
-    "virtual:a30"
+    "no NVIDIA driver was found. Run this on a machine or in a job with a GPU, or name a virtual GPU: virtual:a30"
 )
 
 _ERRORS: dict[int, tuple[type[GpuError], str]] = {
