@@ -41,7 +41,7 @@ def thermal_fit(
     horizon: Annotated[list[str] | None, typer.Option(help="How far ahead, such as 30s; repeat it.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Fit models to records, and evaluate them on held-out runs."""
+    """Fit and evaluate models of recorded temperatures."""
     from clockwatt.io.progress import say
     from clockwatt.studies.thermal.fit import Settings, fit_study
     from clockwatt.studies.thermal.inputs import HORIZONS_S
