@@ -74,10 +74,10 @@ OF_A_DAY = {
         {"device time, median": 6, "device time, 90th percentile": 18,
          "energy with a calibrated host, median": 9, "energy with a calibrated host, 90th percentile": 25},
     ),
-    SETS["ninth"].day: ("Held-out networks of all kinds, drawn on 2026-11-26", TARGETS["h100"]),
-    SETS["tenth"].day: ("Held-out networks of all kinds, drawn anew on 2026-11-26", TARGETS["h100"]),
+    SETS["ninth"].day: ("Held-out networks of all kinds, drawn on 2026-11-26", None),
+    SETS["tenth"].day: ("Held-out networks of all kinds, drawn anew on 2026-11-26", None),
 }  # fmt: skip
-"""Day of a set with a result of its own to its title and targets."""
+"""Day of a set with a result of its own to its title and targets; None for those of the GPU."""
 _NOTE = (
     "Errors in %: median / 90th / 95th percentile / worst. Coverage of 90 % intervals, with its own 95 % interval, "
     "median half-width and interval score."
@@ -335,7 +335,8 @@ def report(compared: pd.DataFrame) -> str:
 def write_result(compared: pd.DataFrame, gpu: str, profile: HostProfile | None, output: Path) -> None:
     """Write the tables as a result of the page of unseen networks; the targets are for sets of all kinds."""
     days = sorted(compared["day"].unique())
-    title, targets = OF_A_DAY[days[0]] if len(days) == 1 and days[0] in OF_A_DAY else ("", TARGETS.get(gpu, {}))
+    title, of_set = OF_A_DAY[days[0]] if len(days) == 1 and days[0] in OF_A_DAY else ("", None)
+    targets = TARGETS.get(gpu, {}) if of_set is None else of_set
     notes = [_NOTE]
     if profile is not None:
         title += ", host calibrated"
@@ -362,10 +363,11 @@ def write_result(compared: pd.DataFrame, gpu: str, profile: HostProfile | None, 
         "half-width of the interval of device time": compared["width_device_s"].median() * 100,
     }  # fmt: skip
     cards, name = compared["card"].nunique(), gpu.upper()
+    of_cards = f"{cards} card{'s' * (cards > 1)}"
     label = f"{name}, {title.lower()}" if title else name
     result_file.write(
         "unseen-networks",
-        f"{title}: {name}, {cards} cards" if title else f"Held-out test sets: {name}, {len(days)} sets, {cards} cards",
+        f"{title}: {name}, {of_cards}" if title else f"Held-out test sets: {name}, {len(days)} sets, {of_cards}",
         ["networks", *columns.values()],
         rows,
         file=output,
