@@ -2,7 +2,7 @@ from pathlib import Path
 
 from clockwatt.config.studies import StudiesConfig
 from clockwatt.figures.names import QUESTIONS
-from clockwatt.figures.reference import with_reference
+from clockwatt.figures.reference import BEGIN, END, reference
 
 ROOT = Path(__file__).parents[2]
 CAPTIONS = ROOT / "workflow" / "report"
@@ -23,4 +23,4 @@ def test_captions_say_something():
 
 def test_the_index_of_figures_is_up_to_date():
     page = (ROOT / "docs" / "reference" / "figures.md").read_text(encoding="utf-8")
-    assert page == with_reference(page)
+    assert f"{BEGIN}\n\n{reference()}\n{END}" in page

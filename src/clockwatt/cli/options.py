@@ -17,6 +17,7 @@ WIDEST = 300
 
 Config = Annotated[Path, typer.Option("--config", help="The campaign's YAML file.")]
 GpuLabel = Annotated[str, typer.Option("--gpu", help="Label of a GPU in the campaign.")]
+StudyDir = Annotated[Path, typer.Option(help="The study's folder of this GPU.")]
 Point = Annotated[str, typer.Option("--point", help="Operating point: default, sm1440, sm1440-mem5001, pl150 …")]
 CatalogueDir = Annotated[
     Path, typer.Option(help="Folder of a catalogue, as `clockwatt catalogue` and `clockwatt dataset` write it.")

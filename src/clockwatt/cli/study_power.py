@@ -9,9 +9,7 @@ import typer
 
 from clockwatt import config
 from clockwatt.cli.app import app, examples
-from clockwatt.cli.options import Config, GpuLabel
-
-StudyDir = Annotated[Path, typer.Option(help="The study's folder of this GPU.")]
+from clockwatt.cli.options import Config, GpuLabel, StudyDir
 
 
 @app.command(

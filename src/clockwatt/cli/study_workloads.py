@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
-
-import typer
-
 from clockwatt import config
 from clockwatt.cli.app import app, examples
-from clockwatt.cli.options import Config, GpuLabel
-
-StudyDir = Annotated[Path, typer.Option(help="The study's folder of this GPU.")]
+from clockwatt.cli.options import Config, GpuLabel, StudyDir
 
 
 @app.command(

@@ -17,7 +17,7 @@ from pydantic.fields import FieldInfo
 
 from clockwatt.config import CampaignConfig, json_schema
 from clockwatt.io import files
-from clockwatt.schema.reference import with_made
+from clockwatt.schema.reference import write_made
 
 BEGIN = "<!-- made by `python -m clockwatt.config.reference`; change src/clockwatt/config instead -->"
 END = "<!-- end of what was made -->"
@@ -26,17 +26,6 @@ END = "<!-- end of what was made -->"
 def reference() -> str:
     """Return tables of all keys in Markdown: one for the campaign, one for each block in it."""
     return "\n".join(_tables(CampaignConfig, prefix=""))
-
-
-def with_reference(readme: str) -> str:
-    """Return `readme` with new tables between its two marks.
-
-    Raises
-    ------
-    ValueError
-        If a mark is missing.
-    """
-    return with_made(readme, BEGIN, END, reference())
 
 
 def _tables(model: type[BaseModel], prefix: str) -> list[str]:
@@ -117,9 +106,8 @@ def _inline(value: Any) -> str:
 
 def main(folder: Path = Path("config")) -> None:
     """Write `schema.json` and the tables of `README.md` in `folder`."""
-    readme = folder / "README.md"
     files.write_text(json_schema(), folder / "schema.json")
-    files.write_text(with_reference(readme.read_text(encoding="utf-8")), readme)
+    write_made(folder / "README.md", BEGIN, END, reference())
 
 
 if __name__ == "__main__":

@@ -123,12 +123,10 @@ class WorkloadsStudyConfig(Model):
     workloads: Annotated[list[WorkloadName], one_or_more(WorkloadName)] = Field(
         list(WORKLOADS),
         min_length=1,
-        description="which, in the order in which they are recorded; those of `_original` run as in the temperature "
-        "study; the networks of `studies.power` may be named, too",
+        description="which, in the order in which they are recorded; those of `_original` run as in the study "
+        "that clockwatt continues; the networks of `studies.power` may be named, too",
     )
-    seconds: float | None = Field(
-        60.0, gt=0, description="how long each goes on; null: once, with the numbers of steps of the study"
-    )
+    seconds: float | None = Field(60.0, gt=0, description="how long each goes on; null: a fixed number of steps, once")
     scale: float | None = Field(
         None,
         gt=0,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from clockwatt.figures.names import PER_PASS, QUESTIONS
-from clockwatt.schema.reference import with_made
+from clockwatt.schema.reference import write_made
 
 BEGIN = "<!-- made by `python -m clockwatt.figures.reference`; change src/clockwatt/figures/names.py instead -->"
 END = "<!-- end of what was made -->"
@@ -25,14 +25,9 @@ def reference() -> str:
     return "\n".join(lines)
 
 
-def with_reference(page: str) -> str:
-    """Return `page` with a new index between its two marks; ValueError if a mark is missing."""
-    return with_made(page, BEGIN, END, reference())
-
-
 def main(page: Path = Path("docs/reference/figures.md")) -> None:
     """Write the index into `page`."""
-    page.write_text(with_reference(page.read_text(encoding="utf-8")), encoding="utf-8")
+    write_made(page, BEGIN, END, reference())
 
 
 if __name__ == "__main__":

@@ -91,30 +91,13 @@ def _columns_of(row_type: type) -> list[str]:
     return _table(("column", "type", "meaning"), rows)
 
 
-def with_reference(readme: str) -> str:
-    """Return `readme` with new tables between its two marks.
-
-    Raises
-    ------
-    ValueError
-        If a mark is missing.
-    """
-    return with_made(readme, BEGIN, END, reference())
-
-
-def with_made(readme: str, begin: str, end: str, made: str) -> str:
-    """Return `readme` with the text between two marks replaced by `made`.
-
-    Raises
-    ------
-    ValueError
-        If a mark is missing.
-    """
-    before, _, rest = readme.partition(begin)
+def write_made(page: Path, begin: str, end: str, made: str) -> None:
+    """Replace the text between two marks of `page` by `made`; ValueError if a mark is missing."""
+    before, _, rest = page.read_text(encoding="utf-8").partition(begin)
     _, mark, after = rest.partition(end)
     if not mark:
-        raise ValueError(f"the README has no lines {begin!r} and {end!r}")
-    return f"{before}{begin}\n\n{made}\n{end}{after}"
+        raise ValueError(f"{page} has no lines {begin!r} and {end!r}")
+    page.write_text(f"{before}{begin}\n\n{made}\n{end}{after}", encoding="utf-8")
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
@@ -128,7 +111,7 @@ def _sentence(meaning: str) -> str:
 
 def main(readme: Path = Path("docs/reference/results-folder.md")) -> None:
     """Write the tables into `readme`."""
-    readme.write_text(with_reference(readme.read_text(encoding="utf-8")), encoding="utf-8")
+    write_made(readme, BEGIN, END, reference())
 
 
 if __name__ == "__main__":
