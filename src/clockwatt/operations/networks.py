@@ -210,8 +210,7 @@ def laid_out(module: torch.nn.Module, execution: ExecutionSettings) -> torch.nn.
     """Lay a network's weights out as the settings say."""
     if not execution.channels_last:
         return module
-    ranks = {parameter.dim() for parameter in module.parameters()}
-    return module.to(memory_format=CHANNELS_LAST[max(ranks & CHANNELS_LAST.keys(), default=4)])
+    return module._apply(lambda tensor: tensor.to(memory_format=CHANNELS_LAST.get(tensor.dim(), torch.preserve_format)))
 
 
 def construct_on_meta(network: NetworkConfig, values: KnownValues, *, training: bool) -> torch.nn.Module:

@@ -58,3 +58,11 @@ def test_an_answer_names_the_layout_and_differs_from_the_contiguous_one():
     assert last.execution.words == "TF32, channels_last"
     assert last.network_id == "resnet50-64x3x224x224-float32+channels_last"
     assert last.time_s < contiguous.time_s
+
+
+@pytest.mark.parametrize("mode", ["+channels_last", "+compile"])
+def test_each_weight_is_laid_out_by_its_own_rank(mode):
+    net = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 64, 3), torch.nn.Unflatten(1, (1, 64)), torch.nn.Conv3d(1, 1, 3), torch.nn.Flatten()
+    )
+    assert clockwatt.predict(net, (8, 3, 32, 32), gpu="h200", precision="tf32" + mode).time_s > 0
