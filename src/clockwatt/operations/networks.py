@@ -210,7 +210,8 @@ def laid_out(module: torch.nn.Module, execution: ExecutionSettings) -> torch.nn.
     """Lay a network's weights out as the settings say."""
     if not execution.channels_last:
         return module
-    return module._apply(lambda tensor: tensor.to(memory_format=CHANNELS_LAST.get(tensor.dim(), torch.preserve_format)))
+    module._apply(lambda tensor: tensor.to(memory_format=CHANNELS_LAST.get(tensor.dim(), torch.preserve_format)))
+    return module
 
 
 def construct_on_meta(network: NetworkConfig, values: KnownValues, *, training: bool) -> torch.nn.Module:
