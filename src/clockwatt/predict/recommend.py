@@ -412,7 +412,9 @@ def _closest(candidates: list[Answer], limits: Limits, fastest_s: float) -> str:
     if not known:
         return "no mean power is known, since no idle power was calibrated"
     least = min(known, key=lambda candidate: candidate.expected.power_w or math.inf)
-    kept, more = ("of what is quick enough ", " or {max_slowdown}") if len(in_time) < len(candidates) else ("", "")
+    kept, more = (
+        ("among fast enough candidates, ", " or {max_slowdown}") if len(in_time) < len(candidates) else ("", "")
+    )
     where = f"{least.expected.power_w:.0f} W, on {least.gpu} at {least.point}"
     return f"{kept}the least mean power is {where}. Raise {{power_cap}}{more}"
 

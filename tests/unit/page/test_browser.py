@@ -141,7 +141,7 @@ def test_limits_that_contradict_each_other_say_what_the_one_leaves(opened):
     fastest = opened.run("(asked) => clockwatt.ask(asked)", question)["best"]
     limited = question | {"maxSlowdown": 0, "powerCap": fastest["power_w"] - 1}
     refused = opened.run("(asked) => clockwatt.ask(asked)", limited)["refused"]
-    assert refused.startswith("Nothing keeps to the limits. Of what is quick enough the least mean power is")
+    assert refused.startswith("Nothing keeps to the limits. Among fast enough candidates, the least mean power is")
     assert f"on a30 at {fastest['point'].removeprefix('sm')} MHz" in refused
 
 

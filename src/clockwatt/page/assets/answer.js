@@ -53,7 +53,7 @@ function comparison(best, question, objective) {
   const other = question.rows.find((row) => rows.gpu[row] === rows.gpu[best] && rows.point[row] === gpu.reference);
   const words = { energy: "energy", time: "time", edp: "energy × time" };
   if (gpu.points.length === 1) return "the only operating point of it that was measured";
-  if (other === best || other === undefined) return `where it runs when nobody asks for less; none other that is allowed takes less ${words[objective]}`;
+  if (other === best || other === undefined) return `its default; no other allowed point takes less ${words[objective]}`;
   const reference = gpu.points[gpu.reference];
   const than = reference.name === "default" ? "at its default clock" : `at ${reference.words}, its highest clock`;
   const energy = change(rows.energy_j[best] / rows.energy_j[other]);
@@ -76,12 +76,12 @@ function costOfChoice(answer, objective) {
   const words = { energy: "energy", time: "time", edp: "energy × time" }[objective];
   if (!answer.regret) {
     return gpu.points.length > 1
-      ? `What choosing so may cost on ${gpu.label} is not known: no network was measured whole at two of its operating points.`
+      ? `The regret of choices on ${gpu.label} is unknown: no network was measured whole at two of its operating points.`
       : "";
   }
   const { networks, points, mean_regret: own, fixed_point: fixed, fixed_mean_regret: ofFixed } = answer.regret;
   const always = gpu.points.find((point) => point.name === fixed);
-  return `What it may cost: on ${counted(networks, "network")} measured whole at all ${points} operating points of ${gpu.label}, choosing so took ${percent(own)} more ${words} than the best point, on average. Running all of them at ${always ? atPoint(always) : fixed} took ${percent(ofFixed)} more.`;
+  return `Regret on ${counted(networks, "network")} measured whole at all ${points} operating points of ${gpu.label}: chosen points took ${percent(own)} more ${words} than the best point, on average. Running all of them at ${always ? atPoint(always) : fixed} took ${percent(ofFixed)} more.`;
 }
 
 function showAnswer(asked, answer) {

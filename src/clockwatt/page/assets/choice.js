@@ -47,7 +47,7 @@ function recommend(question, { objective, maxSlowdown, powerCap, gpus }) {
     return {
       refused: without.length
         ? `The pass does not fit the memory of ${sentenceList(without.map((gpu) => content.gpus[gpu].label))}.`
-        : `No GPU chosen here predicts the ${objective === "edp" ? "energy" : objective} of this pass.`,
+        : `None of the selected GPUs predicts the ${objective === "edp" ? "energy" : objective} of this pass.`,
     };
   }
   const fastest = Math.min(...candidates.map((row) => rows.time_s[row]));
@@ -61,7 +61,7 @@ function recommend(question, { objective, maxSlowdown, powerCap, gpus }) {
     // the fastest keeps to the slowdown, so that the cap alone is too low for what is left
     const inTime = candidates.filter((row) => rows.time_s[row] <= fastest * (1 + maxSlowdown));
     const least = inTime.filter((row) => Number.isFinite(rows.power_w[row])).sort((a, b) => rows.power_w[a] - rows.power_w[b])[0];
-    const kept = inTime.length < candidates.length ? "Of what is quick enough the" : "The";
+    const kept = inTime.length < candidates.length ? "Among fast enough candidates, the" : "The";
     return {
       refused: least === undefined
         ? "Nothing keeps to the limits: no mean power is known, since no idle power was calibrated."

@@ -1,4 +1,4 @@
-// Where the joules of the chosen pass go: modules above, operations below, as wide as their share.
+// Energy of the chosen pass: modules above, operations below, as wide as their share.
 const CLASS_COLOURS = ["#0b6b5d", "#4a6fa5", "#c08a2b", "#8c5a7d", "#5b8c3a", "#b0563a"];
 const LABEL_PX = 7.2;
 
@@ -37,8 +37,8 @@ function showJoules(asked, answer) {
   const where = content.gpus[gpu] && content.gpus[gpu].reference !== null ? atPoint(content.gpus[gpu].points[content.gpus[gpu].reference]) : "";
   const dynamic = parts.reduce((sum, part) => sum + part.share, 0);
   byId("joules-lead").textContent = parts.length
-    ? `A pass of ${networkWords(asked.question.network)} (${asked.question.pass}) on ${content.gpus[gpu].label} at ${where} takes ${quantity(rows.energy_j[row], "J")}; ${percent(1 - dynamic)} of it is idle power while the pass lasts, the rest what its calls add.`
-    : "Not known here: no energy could be composed for this pass.";
+    ? `A pass of ${networkWords(asked.question.network)} (${asked.question.pass}) on ${content.gpus[gpu].label} at ${where} takes ${quantity(rows.energy_j[row], "J")}; ${percent(1 - dynamic)} of it is idle energy, the rest is dynamic energy of its calls.`
+    : "Unknown: the energy of this pass was not predicted.";
   const classes = blocksOf(parts, (part) => part.name).sort((a, b) => b.share - a.share);
   const colours = new Map(classes.map((one, at) => [one.name, CLASS_COLOURS[at] ?? "#8a919c"]));
   drawIcicle(parts, dynamic, colours, row);

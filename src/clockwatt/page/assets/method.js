@@ -28,7 +28,7 @@ function showMethod() {
     element("span", { title: card.card }, card.card.slice(0, 12)), ...[card.time, card.power].map((factor) => (factor === null ? "–" : percent(factor - 1))),
   ]));
   const trace = found.transient;
-  byId("method-transient").textContent = trace ? `Runs of the heaviest fixed operation after a rest, at ${found.point}: line, the driver's samples; rings, its instantaneous reading.` : "Not calibrated.";
+  byId("method-transient").textContent = trace ? `Runs of the heaviest fixed operation after a rest, at ${found.point}: line: ring buffer of the driver; circles: instantaneous power.` : "Not calibrated.";
   const column = (xs, ys) => ({ x: xs || [], y: ys || [], colour: (xs || []).map(() => "") });
   give("transient", "transient-ring", column(trace?.ring_s, trace?.ring_w));
   give("transient", "transient-fast", column(trace?.fast_s, trace?.fast_w));
@@ -50,7 +50,7 @@ function showPolling(gpu, polling) {
     give("polling", `polling-${name}`, { x: times, y: jitters[name].map((one) => one / scale), colour: times.map(() => style(lane.colour)) });
     if (own) told.push(`${lane.words}, every ${quantity(own.interval_s, "s")}, 95 % of ${own.readings.toLocaleString("en")} within ${quantity(own.off_95_s, "s")} of that`);
   }
-  const text = told.length ? `While networks ran at ${polling.point}: ${told.join("; ")}. Of many, those farthest off are drawn.` : `No readings of ${gpu.label} are here${gpu.virtual ? "." : ": shipped measurements are without telemetry."}`;
+  const text = told.length ? `While networks ran at ${polling.point}: ${told.join("; ")}. If there are many, those farthest from the median are drawn.` : `No readings of ${gpu.label} are here${gpu.virtual ? "." : ": shipped measurements are without telemetry."}`;
   byId("method-polling").textContent = text;
   byId("method-polling-legend").replaceChildren(...(told.length ? Object.values(LANES).map((lane) => legendEntry(lane.shape, style(lane.colour), lane.words)) : []));
   byId("plot-polling").hidden = !told.length;

@@ -69,7 +69,7 @@ function showTradeoff(asked, answer) {
   plot.left[0].axis_label = `energy per pass (${energyPrefix}J)`;
   byId("tradeoff-lead").textContent =
     `${networkWords(asked.question.network)}, ${asked.question.pass}, ${asked.question.execution}. Lower left is better. ` +
-    (found.length ? "Filled: no other takes less time and less energy. Lines across: 90 % intervals, shared in most part by the points of one GPU." : "Nothing to draw: no energy is known here.") +
+    (found.length ? "Filled: no other takes less time and less energy. Crosses: 90 % intervals; errors at the points of one GPU are mostly the same." : "Nothing to draw: no energy is known here.") +
     (groups.length < found.length ? ` ${found.length} operating points are ${groups.length}: those within error of each other are one.` : "");
   byId("tradeoff-legend").replaceChildren(...gpuLegend(shownGpus), legendEntry("band", style("accent"), "the front"));
   describe("tradeoff", `Energy against time of ${networkWords(asked.question.network)}: ${groups.map((one) => `${content.gpus[one.gpu].label} at ${groupWords(one.group)}, ${digits(one.x)} ${timePrefix}s and ${digits(one.y)} ${energyPrefix}J`).slice(0, 12).join("; ")}.`);
