@@ -40,7 +40,7 @@ NOTES = (
     "The spread counts as at least the card's own error. This rule was set on the H100s among these data.",
     "The limit of 1 % rests on normally distributed differences between cards.",
     "Cards differ by 1 % in time at the power limit, so 2 % in it alone are not an outlier.",
-    "Memory-bound, some H200s draw 11 % less power than others. A hungry H200 is hidden by that.",
+    "Memory-bound, some H200s draw 11 % less power than others. So an H200 that draws more is not found.",
 )
 
 
