@@ -241,6 +241,96 @@ def test_what_of_compiling_is_not_followed_is_named_with_its_line() -> None:
     assert any("from the second step on" in text for text in compiled_step(module_compiled, steps=1).answer.warnings)
 
 
+OF_TRAINERS = {
+    "transformers": """
+import sys, torch
+from transformers import BertConfig, BertForSequenceClassification, HfArgumentParser, Trainer, TrainingArguments
+(settings,) = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses()
+small = BertConfig(hidden_size=64, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, vocab_size=100)
+data = [{"input_ids": torch.randint(100, (16,)), "labels": torch.tensor(i % 2)} for i in range(64)]
+Trainer(BertForSequenceClassification(small), settings, train_dataset=data, eval_dataset=data[:8]).train()
+""",
+    "lightning": """
+import sys, torch, lightning
+class Module(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.net = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 4))
+    def training_step(self, batch, index):
+        return torch.nn.functional.cross_entropy(self.net(batch[0]), batch[1])
+    def configure_optimizers(self):
+        return torch.optim.AdamW(self.parameters())
+module = Module()
+if sys.argv[1] == "torch.compile":
+    module = torch.compile(module)
+elif sys.argv[1] == "inner":
+    module.net = torch.compile(module.net)
+elif sys.argv[1] == "Module.compile":
+    module.compile()
+data = torch.utils.data.TensorDataset(torch.randn(64, 64), torch.randint(4, (64,)))
+trainer = lightning.Trainer(max_epochs=1, accelerator="gpu", logger=False, enable_checkpointing=False)
+trainer.fit(module, torch.utils.data.DataLoader(data, batch_size=8))
+""",
+}
+
+
+@pytest.mark.usefixtures("ready")
+@pytest.mark.parametrize(
+    ("trainer", "arguments", "mode", "message"),
+    [
+        ("transformers", "--torch_compile", "compile", ""),
+        ("transformers", "--torch_compile --torch_compile_mode reduce-overhead", "reduce-overhead", ""),
+        ("transformers", "--save_strategy steps --save_steps 1 --eval_strategy steps --eval_steps 1", "", "Evaluation"),
+        ("lightning", "torch.compile", "compile", ""),
+        ("lightning", "inner", "compile", ""),
+        ("lightning", "Module.compile", "", "not called as a module: that part is eager"),
+    ],
+)
+def test_trainers_compile_as_on_a_gpu(trainer: str, arguments: str, mode: str, message: str, tmp_path: Path) -> None:
+    pytest.importorskip(trainer)
+    script, given = tmp_path / "train.py", arguments.split()
+    if trainer == "transformers":
+        given += ["--output_dir", str(tmp_path / "output"), "--report_to", "none"]
+    ended = preflight(script, OF_TRAINERS[trainer], "--json", "--", sys.executable, str(script), *given)
+    assert ended.returncode == 0, ended.stderr
+    answer = json.loads(ended.stdout)
+    assert answer["execution"].partition("+")[2] == mode
+    assert answer["input_shape"][0] == 8
+    assert message in " ".join(answer["warnings"])
+
+
+def test_work_of_some_steps_is_told_from_the_step(tmp_path: Path) -> None:
+    kept = tmp_path / "model.pt"
+    kept.write_bytes(b"trained")
+    average = torch.nn.Linear(64, 64)
+
+    def with_evaluation(model: torch.nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor) -> None:
+        step(model, optimizer, x)
+        model.eval()
+        with torch.no_grad():
+            torch.nn.functional.mse_loss(model(torch.randn(256, 64).cuda()), torch.zeros(256, 64).cuda()).item()
+        model.train()
+        torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, kept)
+
+    def with_average(model: torch.nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor) -> None:
+        step(model, optimizer, x)
+        average.cuda()
+        with torch.no_grad():
+            average.weight.mul_(0.9).add_(model[0].weight, alpha=0.1)
+
+    def step(model: torch.nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor) -> None:
+        optimizer.zero_grad()
+        model(x).mean().backward()
+        optimizer.step()
+
+    plain, evaluated, averaged = (trained(each) for each in (step, with_evaluation, with_average))
+    assert evaluated.answer.expected.device_s == pytest.approx(plain.answer.expected.device_s)
+    assert any(re.search(r"Evaluation .* left out: .*\(1×\)", text) for text in evaluated.answer.warnings)
+    assert kept.read_bytes() == b"trained"
+    assert len(averaged.step.trace.calls) == len(plain.step.trace.calls) + 2
+    assert [run.step.input_shape for run in (plain, evaluated, averaged)] == [[8, 64]] * 3
+
+
 def test_what_cannot_be_followed_is_named_with_its_line() -> None:
     with clockwatt.pretend(gpu="h200"):
         x = torch.randn(8, device="cuda")

@@ -24,6 +24,8 @@ _NOTHING = (
     *("reset_accumulated_memory_stats", "set_per_process_memory_fraction", "set_rng_state_all"),
     *("manual_seed", "manual_seed_all", "seed", "seed_all"),
 )
+_RANDOM = {name for name in torch.cuda.random.__all__ if name in vars(torch.cuda)}
+"""Functions that are in two modules."""
 _ZERO = (
     *("current_device", "initial_seed", "memory_allocated", "max_memory_allocated", "memory_reserved"),
     *("max_memory_reserved", "utilization"),
@@ -82,7 +84,12 @@ def _always(value: Any) -> Callable[..., Any]:
 
 
 def _replacements(
-    name: str, architecture: str, memory_bytes: int, sm_count: int, compiled: Callable[..., Any]
+    name: str,
+    architecture: str,
+    memory_bytes: int,
+    sm_count: int,
+    compiled: Callable[..., Any],
+    saved: Callable[..., None],
 ) -> list[tuple[Any, str, Any]]:
     capability = _CAPABILITIES.get(architecture, _NEWEST)
     properties = SimpleNamespace(
@@ -108,15 +115,22 @@ def _replacements(
     }  # fmt: skip
     return [
         *((torch.cuda, key, _always(value)) for key, value in answers.items()),
+        *((torch.cuda.random, key, _always(value)) for key, value in answers.items() if key in _RANDOM),
         *((torch.accelerator, key, _always(value)) for key, value in of_accelerator.items()),
         *((torch.cuda, key, _Stream) for key in ("Stream", "Event", "device", "device_of", "stream")),
         (torch.utils.data.DataLoader, "__iter__", _loads_here(torch.utils.data.DataLoader.__iter__)),
         (torch.nn.DataParallel, "scatter", lambda _, given, by_keyword, __: (_moved(given), _moved(by_keyword))),
         (torch, "load", _loads_to_cpu(torch.load)),
+        (torch, "save", saved),
+        (torch.UntypedStorage, "data_ptr", _told_apart(torch.UntypedStorage.data_ptr)),
         (torch, "inference_mode", InferenceMode),
         (torch.autograd, "inference_mode", InferenceMode),
         (torch, "compile", compiled),
-        (torch.nn.Module, "compile", lambda module, *_, **settings: compiled(module, **settings) and None),
+        (
+            torch.nn.Module,
+            "compile",
+            lambda module, *_, **settings: compiled(module, in_place=True, **settings) and None,
+        ),
         (torch, "set_default_device", _on_meta(torch.set_default_device)),
         (torch.nn.utils.clip_grad, "_has_foreach_support", _always(True)),
     ]
@@ -146,6 +160,11 @@ def _loads_to_cpu(load: Callable[..., Any]) -> Callable[..., Any]:
     return to_cpu
 
 
+def _told_apart(address: Callable[[Any], int]) -> Callable[[Any], int]:
+    """Give each storage on meta an address of its own, by which checkpoints find parameters that are shared."""
+    return lambda storage: storage._cdata if storage.device.type == "meta" else address(storage)
+
+
 def _on_meta(function: Callable[[Any], None]) -> Callable[[Any], None]:
     return lambda device: function("meta" if is_cuda(device) else device)
 
@@ -164,7 +183,13 @@ def _moved(given: Any) -> list[Any]:
 
 @contextlib.contextmanager
 def pretended(
-    name: str, architecture: str, memory_bytes: int, sm_count: int, *, compiled: Callable[..., Any]
+    name: str,
+    architecture: str,
+    memory_bytes: int,
+    sm_count: int,
+    *,
+    compiled: Callable[..., Any],
+    saved: Callable[..., None],
 ) -> Iterator[None]:
     """Within, `torch.cuda` answers as where there is one GPU, and loaders of data use no workers.
 
@@ -174,8 +199,10 @@ def pretended(
         Of the GPU.
     compiled
         Stands in place of `torch.compile`.
+    saved
+        Stands in place of `torch.save`.
     """
-    replacements = _replacements(name, architecture, memory_bytes, sm_count, compiled)
+    replacements = _replacements(name, architecture, memory_bytes, sm_count, compiled, saved)
     before = [(owner, key, getattr(owner, key)) for owner, key, _ in replacements if hasattr(owner, key)]
     checks = dict(_CHECKPOINT_CHECKS)
     _CHECKPOINT_CHECKS.update(dict.fromkeys(checks, _always(None)))

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import io
 import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
+from weakref import WeakSet
 
 import torch
 import torch.utils.checkpoint
@@ -48,6 +50,7 @@ from clockwatt.schema.optimizers import BY_CLASS, FUSED, OPTIMIZERS
 from clockwatt.schema.records import ACTIVATIONS, GRADIENTS, INPUTS, OPTIMIZER_STATE, PARAMETERS, TEMPORARY, MemoryRow
 
 _META = torch.device("meta")
+_SAVE = torch.save
 _FITTING = "Correct it, or leave it out: real data, or a GPU, may be needed."
 _T = torch.Tensor
 _MOVES = (_T.to, _T.cuda)
@@ -59,6 +62,8 @@ _READS = {
 }
 _CHECKS = {"all": True, "any": False}
 """What a test of all elements is taken to give, so that checks of data pass."""
+_STEPS_OF_LIGHTNING = ("forward", "training_step", "validation_step", "test_step", "predict_step")
+"""Methods of a LightningModule that Lightning compiles."""
 _WITH_GRAPHS = (REDUCE_OVERHEAD, "max-autotune")
 _LAID_OUT = ExecutionSettings("tf32+channels_last")
 _UNSCALING = torch._amp_foreach_non_finite_check_and_unscale_
@@ -88,8 +93,8 @@ class Step:
         What was allocated and freed from the start of the program to the end of the step.
     regions
         For each call the region that `torch.compile` makes the kernels of; None for calls outside of regions.
-    uncompiled
-        What is said of regions that are not followed.
+    not_followed
+        Messages on evaluations and compiled parts that are left out.
     """
 
     trace: Trace
@@ -102,7 +107,7 @@ class Step:
     reads: Mapping[str, int]
     memory: list[MemoryRow]
     regions: Sequence[Region | None]
-    uncompiled: Sequence[str]
+    not_followed: Sequence[str]
 
     @property
     def mode(self) -> str:
@@ -145,6 +150,7 @@ class _Seen:
     uploaded_bytes: int = 0
     reads: dict[str, int] = field(default_factory=dict)
     breaks: dict[str, None] = field(default_factory=dict)
+    evaluated: dict[str, int] = field(default_factory=dict)
 
 
 class PretendTracer(Tracer):
@@ -174,6 +180,8 @@ class PretendTracer(Tracer):
         self._outside = -1  # depth of the stack at which a compiled module ends
         self._channels_last: Any = WeakIdKeyDictionary()
         self._uncompiled: dict[str, None] = {}
+        self._learnt: WeakSet[torch.nn.Module] = WeakSet()
+        self._evaluates = False  # a network that learns is called without gradients, between two steps
         self._training, self._stepped = training, stepped
         self._process = os.getpid()
         self._optimizer: object = None
@@ -192,10 +200,15 @@ class PretendTracer(Tracer):
         self._new_numbers = itertools.count()  # a number is never given again
         self._alive.clear()
         self._seen = _Seen()
-        self.phase = FORWARD
+        self.phase = LOSS if self._state_storages else FORWARD  # until a network runs, where one is known
 
-    def compiled(self, function: Any = None, *, backend: Any = "inductor", **settings: Any) -> Any:
-        """In place of torch.compile: a module itself, or a function whose calls are regions."""
+    def compiled(
+        self, function: Any = None, *, backend: Any = "inductor", in_place: bool = False, **settings: Any
+    ) -> Any:
+        """In place of torch.compile, and of Module.compile `in_place`: a module, or a function whose calls are regions.
+
+        Lightning compiles the steps of its modules, but not if a module is compiled in place.
+        """
         if function is None:
             return functools.partial(self.compiled, backend=backend, **settings)
         if settings.get("disable"):
@@ -209,9 +222,15 @@ class PretendTracer(Tracer):
         if name not in (None, "default", REDUCE_OVERHEAD):
             self._uncompiled[f"{line}: torch.compile(mode={name!r}) is predicted as {mode}."] = None
         if isinstance(function, torch.nn.Module):
-            self._compiled[id(function)] = Region(mode, line, [function])
+            if in_place or not hasattr(function, "training_step"):
+                self._compiled[id(function)] = Region(mode, line, [function])
+                return function
+            for method in filter(lambda name: hasattr(function, name), _STEPS_OF_LIGHTNING):
+                setattr(function, method, self._in_region(getattr(function, method), mode, line))
             return function
+        return self._in_region(function, mode, line)
 
+    def _in_region(self, function: Callable[..., Any], mode: str, line: str) -> Callable[..., Any]:
         @functools.wraps(function)
         def region(*args: Any, **kwargs: Any) -> Any:
             if self._region is not None:
@@ -225,6 +244,18 @@ class PretendTracer(Tracer):
                     self.phase = LOSS
 
         return region
+
+    def saved(self, data: Any, file: Any, *args: Any, **kwargs: Any) -> None:
+        """In place of torch.save: writes no checkpoint, whose values are not known."""
+        content = io.BytesIO()
+        before = dict(self._seen.reads)
+        try:
+            _SAVE(data, content, *args, **kwargs)
+        except FAULTS:
+            return
+        if self._seen.reads == before:
+            _SAVE(data, file, *args, **kwargs)
+        self._seen.reads = before
 
     @property
     def has_gradients(self) -> bool:
@@ -282,14 +313,30 @@ class PretendTracer(Tracer):
         if not self._stack and self._region is None:
             self.phase = LOSS
 
+    @property
+    def _in_training(self) -> bool:
+        """Whether a network has been called with gradients."""
+        return self.steps > 0 or self._seen.learns
+
     def _enter_root(self, module: torch.nn.Module) -> None:
         self.phase = FORWARD
         if not any(parameter.is_meta for parameter in module.parameters()):
             return  # a transform of data, or a loss
         learns = torch.is_grad_enabled()
+        self._evaluates = False
+        if learns:
+            self._learnt.add(module)
+        elif self._in_training and (InferenceMode.depth or (module in self._learnt and not module.training)):
+            self._evaluates = True
+            if not self._seen.learns:
+                self._seen.input_shape = []  # it was the evaluation's
+            line = line_of_network() or self.name
+            self._seen.evaluated[line] = self._seen.evaluated.get(line, 0) + 1
+            return
         if self.steps == 0 and not self._seen.learns:  # what came before was no part of a step
             self._lay_out()
             self._begin()
+            self.phase = FORWARD
         self._seen.learns |= learns
         if id(module) not in self._seen.roots:
             self._seen.roots[id(module)] = module
@@ -450,15 +497,19 @@ class PretendTracer(Tracer):
         return result
 
     def _record(self, call: InterceptedCall, outputs: list[torch.Tensor], changed: list[int]) -> None:
-        if InferenceMode.depth and (self.steps or self._seen.learns):
-            return  # an evaluation between two steps
+        if not self._stack and torch.is_grad_enabled():
+            self._evaluates = False  # until then, losses and scores of the evaluation are computed
+        if self._evaluates or (InferenceMode.depth and self._in_training):
+            return
         outside = not self._stack and self.steps == 0 and not self._seen.roots
         learns = torch.is_grad_enabled() and any(one.requires_grad and not one.is_leaf for one in outputs)
         if outside and not learns:
             return  # initialises parameters
         if not self._seen.input_shape:
             given = [tensor for tensor in call.given if tensor.dim() and not self._is_state(tensor)]
-            if shown := [tensor for tensor in given if tensor in self._uploaded] or given:
+            uploaded = [one for one in given if one in self._uploaded and not isinstance(one, torch.nn.Parameter)]
+            of_network = self._stack or not self._state_storages  # else averages of parameters, among others
+            if shown := uploaded or (given if of_network else []):
                 self._seen.input_shape = list(shown[0].shape)
         super()._record(call, outputs, changed)
         self._seen.regions.append(self._region if self.phase == FORWARD else None)
@@ -567,7 +618,7 @@ class PretendTracer(Tracer):
 
     def end_step(self, optimizer: Any, *_: object) -> None:
         """An optimizer has stepped; with the first one's step, a step of the program ends."""
-        self.phase = FORWARD
+        self.phase = LOSS
         if self._stepping:
             return
         if self._optimizer is None:
@@ -610,11 +661,14 @@ class PretendTracer(Tracer):
             reads=dict(seen.reads),
             memory=self.storages.events[:],
             regions=[*seen.regions, *(None for _ in seen.extra)],
-            uncompiled=[*self._uncompiled, *self._not_followed()],
+            not_followed=[*self._uncompiled, *self._not_followed()],
         )
 
     def _not_followed(self) -> Iterator[str]:
-        """Say what is not followed of what is compiled."""
+        """Say which evaluations are left out, and what is not followed of what is compiled."""
+        if self._seen.evaluated:
+            lines = ", ".join(f"{line} ({count}×)" for line, count in self._seen.evaluated.items())
+            yield f"Evaluation between two steps is left out: {lines}."
         regions = {region for region in self._seen.regions if region is not None}
         for line in {one.line: None for one in self._compiled.values()}:
             if line not in {region.line for region in regions}:
@@ -709,7 +763,7 @@ def pretending(tracer: PretendTracer, gpu: tuple[str, str, int, int]) -> Iterato
             kind.step = _step(tracer, own)
         torch.backends.mha.set_fastpath_enabled(False)  # no trace sees it
         with (
-            pretended(*gpu, compiled=tracer.compiled),
+            pretended(*gpu, compiled=tracer.compiled, saved=tracer.saved),
             registered_on_meta(tracer.values),
             MetaLayouts(),
             tracer.storages,
