@@ -14,7 +14,7 @@ from clockwatt.errors import ClockwattError
 
 TIMEOUT_S = 20
 SHORTEST_JOB_AGE_S = 120
-"""Below this, squeue may forget an ended job before the workflow asks after it (three times its first check)."""
+"""Below this, squeue may forget an ended job before the workflow checks its status."""
 
 
 class SlurmUnavailableError(ClockwattError):
