@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from clockwatt.predict.request import Request
+    from clockwatt.telemetry.recording.module_times import ModuleTimes
 
 
 @request_command(
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
         "clockwatt layers vgg16 --input 32,3,224,224 --gpu h200 --pass training",
         "clockwatt layers resnet50 --gpu h200 --depth 1",
         "clockwatt layers vit_b_16 --gpu h100 --csv layers.csv",
+        "clockwatt layers resnet18 --input 8,3,224,224 --gpu h200 --trace trace.json.gz",
     ),
 )
 def layers(
@@ -34,6 +36,7 @@ def layers(
     *,
     depth: Annotated[int | None, typer.Option(min=1, help="Add up modules below so many levels.")] = None,
     csv: Annotated[Path | None, typer.Option(help="Write the table to this file too.")] = None,
+    trace: Annotated[Path | None, typer.Option(help="Compare with device times of this torch.profiler trace.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Report time, energy and memory of a network's modules."""
@@ -42,7 +45,15 @@ def layers(
     from clockwatt.io.files import write_text
 
     check_folder("csv", csv)
-    answer, table = loaded(request).ask_layers(request, depth=depth)
+    predictors = loaded(request)
+    answer, table = predictors.ask_layers(request, depth=depth)
+    profiled = None
+    if trace is not None:
+        from clockwatt.operations.trace.trace import called_modules
+        from clockwatt.telemetry.recording.module_times import module_times
+
+        profiled = module_times(trace, called_modules(predictors.network(request), request.pass_))
+        table = _with_measured(table, profiled.seconds, depth)
     if csv is not None:
         write_text(table.to_csv(), csv)
     if as_json:
@@ -50,10 +61,42 @@ def layers(
         return
     print(headline(answer))
     print_layers(table)
+    if profiled is not None:
+        _print_measured(table, profiled)
     if answer.memory is not None:
         print(memory_words(answer.memory))
         rest = answer.memory.allocated_bytes - table["memory_bytes"].sum()
         print(f"{binary(rest)} are workspaces and temporary tensors, which belong to no module.")
+
+
+def _with_measured(table: pd.DataFrame, seconds: pd.Series, depth: int | None) -> pd.DataFrame:
+    """Add `measured_device_s` of a trace; what only the trace has gets a row of its own."""
+    names = [".".join(str(path).split(".")[:depth]) for path in seconds.index]
+    measured = seconds.groupby(names, sort=False).sum()
+    rows = [*table.index, *(name for name in measured.index if name not in table.index)]
+    return table.reindex(rows).rename_axis("module").assign(measured_device_s=measured.reindex(rows))
+
+
+def _print_measured(table: pd.DataFrame, profiled: ModuleTimes) -> None:
+    """Print device times of modules, predicted and measured."""
+    from rich.console import Console
+
+    from clockwatt.cli.printing import quantity, table_of
+
+    measured = f"measured{'' if profiled.on_device else ' (CPU)'}"
+    columns = "predicted", measured, "ratio"
+    shown = table_of("module", *columns, right=columns)
+    both = table[["device_s", "measured_device_s"]].fillna(0.0)
+    for name, (predicted, took) in [*both.iterrows(), ("sum", both.sum())]:
+        if name == "sum":
+            shown.add_section()
+        if predicted or took:
+            ratio = f"{took / predicted:.2f}" if predicted and took else "–"
+            shown.add_row(str(name) or "(network itself)", quantity(predicted, "s"), quantity(took, "s"), ratio)
+    print(f"Device time, predicted and measured (mean of {profiled.passes} passes of the trace):")
+    Console().print(shown)
+    if not profiled.on_device:
+        print("The trace has no kernels of a GPU, so measured times are those of the CPU's operations.")
 
 
 def print_layers(table: pd.DataFrame) -> None:

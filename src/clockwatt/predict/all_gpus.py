@@ -449,8 +449,8 @@ _SHARED = 0.25
 """Share of the variance of operations' errors that all of them have in common."""
 MEMORY = tuple(kind for kind in MEMORY_KINDS if kind != WORKSPACE)
 COLUMNS = (
-    *("calls", "flops", "time_s", "time_s_low", "time_s_high", "forward_s", "backward_s", "energy_j", "energy_j_low"),
-    *("energy_j_high", "power_w", "memory_bytes"),
+    *("calls", "flops", "time_s", "time_s_low", "time_s_high", "device_s", "forward_s", "backward_s", "energy_j"),
+    *("energy_j_low", "energy_j_high", "power_w", "memory_bytes"),
 )
 """Columns that every table of layers has."""
 

@@ -107,6 +107,21 @@ def trace_network(network: NetworkConfig, pass_: str, training: TrainingConfig, 
         raise NetworkError(f"network {network.name}: its code calls exit({error.code}). Leave that out.") from error
 
 
+def called_modules(network: NetworkConfig, pass_: str) -> list[tuple[str, str]]:
+    """Return path and class of each module of a network, in the order of their first calls in a pass.
+
+    Raises as `trace_network`. Modules that the forward pass does not call are left out.
+    """
+    modules: dict[torch.nn.Module, None] = {}
+    hook = register_module_forward_pre_hook(lambda module, _: modules.setdefault(module))
+    try:
+        trace_network(network, pass_, TrainingConfig())
+    finally:
+        hook.remove()
+    paths = {module: path for path, module in next(iter(modules)).named_modules()}
+    return [(paths[module], type(module).__name__) for module in modules if module in paths]
+
+
 def _compiled(trace: Trace, network: NetworkConfig, pass_: str, training: TrainingConfig, build: Build | None) -> Trace:
     """Return a traced pass as TorchInductor compiles it; the loss and the optimizer's step stay as they are."""
     learns, execution = pass_ == TRAINING, network.execution[0]

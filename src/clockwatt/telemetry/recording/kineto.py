@@ -26,7 +26,7 @@ Event = dict[str, Any]
 
 PROFILER_STEP = "ProfilerStep"
 _BASE = "baseTimeNanoseconds"
-_ON_DEVICE, _LAUNCHES = {"kernel", "gpu_memcpy", "gpu_memset"}, {"cuda_runtime", "cuda_driver"}
+ON_DEVICE, LAUNCHES = {"kernel", "gpu_memcpy", "gpu_memset"}, {"cuda_runtime", "cuda_driver"}
 _COUNTERS = {
     "SM clock (MHz)": "sm_clock_mhz",
     "temperature (°C)": "temperature_c",
@@ -81,7 +81,7 @@ def read_trace(path: Path) -> dict[str, Any]:
         raise DataFileError(
             f"{path}: lacks {_BASE}, the time that its times begin at. Write it with PyTorch 2.4 or newer."
         )
-    if not _complete(trace):
+    if not complete(trace):
         raise DataFileError(f"{path}: holds no event with a duration. Profile while the program works.")
     return trace
 
@@ -102,7 +102,7 @@ def timeline(folder: Path, path: Path) -> Timeline:
         If one of them cannot be read, or no run of the record covers the trace.
     """
     record, trace = read_record(folder), read_trace(path)
-    events = _complete(trace)
+    events = complete(trace)
     base_s = 1e-9 * trace[_BASE]
     first_s = base_s + 1e-6 * min(event["ts"] for event in events)
     last_s = base_s + 1e-6 * max(event["ts"] + event["dur"] for event in events)
@@ -149,7 +149,7 @@ def write_trace(trace: dict[str, Any], path: Path) -> None:
         aside.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
 
 
-def _complete(trace: dict[str, Any]) -> list[Event]:
+def complete(trace: dict[str, Any]) -> list[Event]:
     """Return events with a begin and a duration; `Trace` spans what was asked of the profiler, not what it saw."""
     return [
         event for event in trace["traceEvents"]
@@ -158,7 +158,7 @@ def _complete(trace: dict[str, Any]) -> list[Event]:
     ]  # fmt: skip
 
 
-def _correlated(events: list[Event], categories: set[str]) -> list[tuple[int, Event]]:
+def correlated(events: list[Event], categories: set[str]) -> list[tuple[int, Event]]:
     """Return events of some categories, each with the number that a launch and its kernels share."""
     chosen = [event for event in events if event.get("cat") in categories and isinstance(event.get("args"), dict)]
     numbered = [(event["args"].get("correlation"), event) for event in chosen]
@@ -228,10 +228,10 @@ class _Device:
     """Work on devices by when the host launched it; the thread does not matter, as a backward pass has its own."""
 
     def __init__(self, events: list[Event]) -> None:
-        launched = {number: event["ts"] for number, event in _correlated(events, _LAUNCHES)}
+        launched = {number: event["ts"] for number, event in correlated(events, LAUNCHES)}
         work = sorted(
             (launched[number], event["ts"], event["ts"] + event["dur"])
-            for number, event in _correlated(events, _ON_DEVICE)
+            for number, event in correlated(events, ON_DEVICE)
             if number in launched
         )
         self._launched, self._starts, self._ends = np.array(work, float).reshape(-1, 3).T
