@@ -171,7 +171,7 @@ def _traced(program: str, step: Step, pass_: Any) -> TracedNetwork:
     traced = traced_of(rows_of(network, pass_, step.training or TrainingConfig(), trace))
     if pass_ == INFERENCE and step.training:
         return traced
-    return replace(traced, record_memory=lambda: step.memory, memory_is_eager=any(regions))
+    return replace(traced, record_memory=lambda: step.memory)
 
 
 def _assumed(step: Step) -> list[str]:

@@ -110,6 +110,7 @@ def tf32_words(answer: Answer) -> str | None:
 def memory_words(memory: PassMemory, of: str = "Memory") -> str:
     """`Memory: 2.9 GiB (2.84–3.06) allocated, 3.4 GiB reserved, of 140 GiB: fits. At the peak: inputs 18 MiB, …`."""
     ends = (memory.allocated_low_bytes, memory.allocated_high_bytes)
+    of += " of the eager pass" * memory.eager
     text = f"{of}: {binary(memory.allocated_bytes, ends)} allocated, {binary(memory.reserved_bytes)} reserved"
     if memory.gpu_bytes is not None:
         free = memory.gpu_bytes - memory.context_bytes

@@ -416,13 +416,12 @@ def with_memory(traced: TracedNetwork, first: Answer, *others: Answer) -> list[A
     spec = spec_or_none(first.gpu_name)
     try:
         events = traced.memory or []
-        eager = traced.memory_is_eager
-        memory = pass_memory(events, pass_=first.pass_, execution=first.execution, spec=spec, eager=eager)
+        memory = pass_memory(events, pass_=first.pass_, execution=first.execution, spec=spec)
     except (ClockwattError, ModuleNotFoundError) as error:
         return [replace(one, notes=(*one.notes, f"Memory is not predicted: {error}")) for one in answers]
     lacking = lacks_memory(replace(first, memory=memory))
     more = () if lacking is None else (f"{lacking} {SMALLER}",)
-    notes = (_OF_EAGER,) if traced.memory_is_eager else ()
+    notes = (_OF_EAGER,) if memory.eager else ()
     return [replace(one, memory=memory, warnings=(*more, *one.warnings), notes=(*one.notes, *notes)) for one in answers]
 
 

@@ -23,7 +23,7 @@ from clockwatt.gpu.specs import GpuSpec
 from clockwatt.io.resources import resource
 from clockwatt.predict.models.trees import Trees
 from clockwatt.schema.execution import ExecutionSettings
-from clockwatt.schema.records import CAPTURE, CUBLAS, MEMORY_KINDS, MemoryRow
+from clockwatt.schema.records import CAPTURE, CUBLAS, MEMORY_KINDS, UNCOMPILED, MemoryRow
 
 CONTEXT_BYTES = 512 * 2**20
 """Typical memory of a CUDA context with the kernels of PyTorch and cuDNN loaded."""
@@ -32,7 +32,7 @@ CUBLAS_BYTES = {"hopper": 32 * 2**20, "blackwell": 32 * 2**20}
 _OLDER_CUBLAS_BYTES = 8320 * 2**10
 """PyTorch's defaults of `CUBLAS_WORKSPACE_CONFIG`, in bytes."""
 
-_CAPTURE = json.dumps({"kind": CAPTURE}, separators=(",", ":"))
+_CAPTURE, _UNCOMPILED = (json.dumps({"kind": kind}, separators=(",", ":")) for kind in (CAPTURE, UNCOMPILED))
 
 ModuleBytes = Mapping[tuple[str, str], int]
 """Module path and kind to bytes."""
@@ -56,6 +56,8 @@ class PassMemory:
         Memory of the GPU; None if it is not known.
     fits
         Whether the pass runs within the memory of the GPU; None if that is not known.
+    eager
+        Whether it is that of the eager pass, though this one is compiled; the interval is wider then.
     modules
         What is allocated at the peak by module and kind.
     """
@@ -68,6 +70,7 @@ class PassMemory:
     parts: Mapping[str, int]
     gpu_bytes: int | None
     fits: bool | None
+    eager: bool = False
     modules: ModuleBytes = field(default_factory=dict, repr=False, compare=False)
 
     def to_dict(self) -> dict[str, Any]:
@@ -84,7 +87,6 @@ def pass_memory(
     execution: ExecutionSettings,
     spec: GpuSpec | None,
     used_bytes: int = CONTEXT_BYTES,
-    eager: bool = False,
 ) -> PassMemory:
     """Replay what a pass allocates on a GPU.
 
@@ -98,14 +100,13 @@ def pass_memory(
         The GPU; None where it is not known.
     used_bytes
         Memory that is not PyTorch's: the context, and what other processes hold.
-    eager
-        Whether the events are those of the eager pass, though it is compiled: the interval is wider then.
     """
     sizes = _sizes(events, execution, spec)
     allocator, peak_row = _replayed(events, sizes)
     modules = _alive(events, sizes, peak_row)
     parts = {kind: sum(size for (_, one), size in modules.items() if one == kind) for kind in MEMORY_KINDS}
     tf32 = execution.cudnn_tf32 or execution.dtype != "float32"
+    eager = execution.compiled and any(event.call == _UNCOMPILED for event in events)
     low, high = _errors()[error_group(pass_, tf32=tf32, compiled=execution.compiled, eager=eager)]
     capacity = None if spec is None else spec.memory_bytes
     fits = None
@@ -120,6 +121,7 @@ def pass_memory(
         parts,
         capacity,
         fits,
+        eager,
         modules,
     )
 

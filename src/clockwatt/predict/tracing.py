@@ -77,8 +77,6 @@ class TracedNetwork:
         Its `features`, if they are already computed.
     record_memory
         Gives its `memory`; None where it has none.
-    memory_is_eager
-        Whether `memory` is that of the eager pass, though this one is compiled.
     """
 
     network: NetworkRow
@@ -87,7 +85,6 @@ class TracedNetwork:
     is_network: bool = True
     known_features: pd.DataFrame | None = field(default=None, repr=False, compare=False)
     record_memory: Callable[[], list[MemoryRow]] | None = field(default=None, repr=False, compare=False)
-    memory_is_eager: bool = False
 
     @functools.cached_property
     def memory(self) -> list[MemoryRow] | None:

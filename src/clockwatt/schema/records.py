@@ -54,6 +54,7 @@ ACTIVATIONS = "activations"
 TEMPORARY = "temporary"
 WORKSPACE = "workspace"
 CUBLAS = "cublas"  # a workspace that stays
+UNCOMPILED = "uncompiled"  # no allocation: the pass is compiled, but those recorded are of the eager one
 CAPTURE = "capture"  # no allocation: those after it are of a CUDA graph, in a pool of its own
 MEMORY_KINDS = (PARAMETERS, GRADIENTS, OPTIMIZER_STATE, ACTIVATIONS, INPUTS, TEMPORARY, WORKSPACE)
 

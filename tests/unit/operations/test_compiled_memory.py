@@ -19,9 +19,11 @@ TENSOR = 4 * ROWS * WIDTH
 
 @pytest.fixture
 def memory(monkeypatch):
-    def predict(module, pass_="inference", mode="+compile", shape=(ROWS, WIDTH)):
+    def predict(module, pass_="inference", mode="+compile", shape=(ROWS, WIDTH), branch="refuse"):
         monkeypatch.setattr(sys.modules[__name__], "offered", lambda: module, raising=False)
-        network = NetworkConfig(name=f"{__name__}:offered", input=list(shape), precision=f"tf32{mode}")
+        network = NetworkConfig(
+            name=f"{__name__}:offered", input=list(shape), precision=f"tf32{mode}", data_dependent_branch=branch
+        )
         events = record_memory(network, pass_, TrainingConfig())
         return pass_memory(events, pass_=pass_, execution=ExecutionSettings(f"tf32{mode}"), spec=None)
 
@@ -49,6 +51,27 @@ def test_training_keeps_what_the_partitioner_saves(memory):
     assert compiled.parts[OPTIMIZER_STATE] == eager.parts[OPTIMIZER_STATE]
     assert TENSOR <= compiled.parts[ACTIVATIONS] <= eager.parts[ACTIVATIONS]
     assert compiled.allocated_bytes <= eager.allocated_bytes
+
+
+class Branching(nn.Module):
+    """A branch on data, where a compiled graph breaks."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x):
+        y = self.layer(x)
+        return torch.relu(y) if y.sum() > 0 else y
+
+
+@pytest.mark.parametrize("pass_", ["inference", "training"])
+def test_a_graph_that_breaks_takes_the_memory_of_the_eager_pass_with_a_wider_interval(memory, pass_):
+    compiled, eager = (memory(Branching(), pass_, mode, branch="true") for mode in ("+compile", ""))
+    assert (compiled.eager, eager.eager) == (True, False)
+    assert compiled.allocated_bytes == eager.allocated_bytes
+    assert compiled.parts == eager.parts
+    assert compiled.allocated_low_bytes < eager.allocated_low_bytes
 
 
 class Buffered(nn.Module):

@@ -650,6 +650,8 @@ class PretendTracer(Tracer):
             assumed_branches=list(self.assumed_branches),
             batch_norms=count_batch_norms(calls),
         )
+        if any(seen.regions):
+            self.storages.uncompiled()
         return Step(
             trace,
             module=type(max(roots, key=_size)).__name__ if roots else "",

@@ -31,7 +31,7 @@ from clockwatt.operations.trace.autocast import contexts_followed
 from clockwatt.operations.trace.call import storage_of
 from clockwatt.operations.trace.meta import MetaLayouts
 from clockwatt.operations.trace.trace import Build, know_masks, module_paths, on_meta
-from clockwatt.operations.trace.tracer import Tracer
+from clockwatt.operations.trace.tracer import Tracer, UntraceableError
 from clockwatt.schema.execution import CUDA_GRAPH, mode_of_variant
 from clockwatt.schema.records import (
     ACTIVATIONS,
@@ -43,6 +43,7 @@ from clockwatt.schema.records import (
     PARAMETERS,
     TEMPORARY,
     TRAINING,
+    UNCOMPILED,
     WORKSPACE,
     MemoryRow,
 )
@@ -118,6 +119,10 @@ class Storages(TorchDispatchMode):
         """Record that a CUDA graph is captured from here on: on a stream of its own, with its own workspaces."""
         self._threads_with_cublas.clear()
         self.allocated(0, WORKSPACE, "", {"kind": CAPTURE})
+
+    def uncompiled(self) -> None:
+        """Record that the pass is compiled, though its allocations are those of the eager one."""
+        self.allocated(0, WORKSPACE, "", {"kind": UNCOMPILED})
 
     def relabel(self, tensors: Iterable[torch.Tensor], kind: str, module: str) -> None:
         """Give what these tensors, which are alive, lie in another kind, and to a module."""
@@ -222,7 +227,9 @@ def dropout(input: torch.Tensor, p: float = 0.5, training: bool = True, inplace:
 def record_memory(
     network: NetworkConfig, pass_: str, training: TrainingConfig, build: Build | None = None
 ) -> list[MemoryRow]:
-    """Record what a pass allocates and frees; parameters and as `trace_network`.
+    """Record what a pass allocates and frees, that of the eager pass where a compiled graph breaks.
+
+    Parameters are those of `trace_network`.
 
     Raises
     ------
@@ -240,7 +247,12 @@ def record_memory(
     storages.kind = INPUTS
     storages.add(given.values(), "")
     try:
-        graphs = _graphs(module, network, values, given, learns=learns) if network.execution[0].compiled else None
+        graphs = None
+        if network.execution[0].compiled:
+            try:
+                graphs = _graphs(module, network, values, given, learns=learns)
+            except UntraceableError:  # a graph that breaks at a branch on data
+                storages.uncompiled()
         with MetaLayouts(), storages, torch.set_grad_enabled(learns), module_paths(tracer):
             run = _Pass(module, network, given, tracer, storages, training if learns else None, graphs)
             for _ in range(_PASSES):
