@@ -176,7 +176,7 @@ def _traced(program: str, step: Step, pass_: Any) -> TracedNetwork:
 
 def _assumed(step: Step) -> list[str]:
     """Say what was left out, and which values are not known."""
-    assumed = list(step.not_followed)
+    assumed = list(step.remarks)
     if step.mode == COMPILE and any(region.mode == REDUCE_OVERHEAD for region in step.regions if region):
         assumed.append("CUDA graphs are left out: not all of the forward pass runs in one.")
     if step.reads:

@@ -328,6 +328,8 @@ def test_work_of_some_steps_is_told_from_the_step(tmp_path: Path) -> None:
     assert any(re.search(r"Evaluation .* left out: .*\(1×\)", text) for text in evaluated.answer.warnings)
     assert kept.read_bytes() == b"trained"
     assert len(averaged.step.trace.calls) == len(plain.step.trace.calls) + 2
+    assert any(re.search(r"between two steps: .*:\d+ \(2×\)", text) for text in averaged.answer.warnings)
+    assert not any("between two steps" in text for text in plain.answer.warnings)
     assert [run.step.input_shape for run in (plain, evaluated, averaged)] == [[8, 64]] * 3
 
 

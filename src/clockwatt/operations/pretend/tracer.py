@@ -65,6 +65,8 @@ _CHECKS = {"all": True, "any": False}
 _STEPS_OF_LIGHTNING = ("forward", "training_step", "validation_step", "test_step", "predict_step")
 """Methods of a LightningModule that Lightning compiles."""
 _WITH_GRAPHS = (REDUCE_OVERHEAD, "max-autotune")
+_FEW = 0.01
+"""Share of a step's operations below which work between two steps is not worth a message."""
 _LAID_OUT = ExecutionSettings("tf32+channels_last")
 _UNSCALING = torch._amp_foreach_non_finite_check_and_unscale_
 
@@ -93,8 +95,8 @@ class Step:
         What was allocated and freed from the start of the program to the end of the step.
     regions
         For each call the region that `torch.compile` makes the kernels of; None for calls outside of regions.
-    not_followed
-        Messages on evaluations and compiled parts that are left out.
+    remarks
+        Messages on work that is left out, or that only some steps may do.
     """
 
     trace: Trace
@@ -107,7 +109,7 @@ class Step:
     reads: Mapping[str, int]
     memory: list[MemoryRow]
     regions: Sequence[Region | None]
-    not_followed: Sequence[str]
+    remarks: Sequence[str]
 
     @property
     def mode(self) -> str:
@@ -151,6 +153,7 @@ class _Seen:
     reads: dict[str, int] = field(default_factory=dict)
     breaks: dict[str, None] = field(default_factory=dict)
     evaluated: dict[str, int] = field(default_factory=dict)
+    between: dict[str, int] = field(default_factory=dict)
 
 
 class PretendTracer(Tracer):
@@ -511,6 +514,9 @@ class PretendTracer(Tracer):
             of_network = self._stack or not self._state_storages  # else averages of parameters, among others
             if shown := uploaded or (given if of_network else []):
                 self._seen.input_shape = list(shown[0].shape)
+        if self.steps and not (self._stack or self._seen.learns or torch.is_grad_enabled()):
+            line = line_of_network() or self.name
+            self._seen.between[line] = self._seen.between.get(line, 0) + 1
         super()._record(call, outputs, changed)
         self._seen.regions.append(self._region if self.phase == FORWARD else None)
         function = self.recorded[-1].operation.function.rpartition(".")[2]
@@ -663,14 +669,17 @@ class PretendTracer(Tracer):
             reads=dict(seen.reads),
             memory=self.storages.events[:],
             regions=[*seen.regions, *(None for _ in seen.extra)],
-            not_followed=[*self._uncompiled, *self._not_followed()],
+            remarks=[*self._uncompiled, *self._remarks()],
         )
 
-    def _not_followed(self) -> Iterator[str]:
-        """Say which evaluations are left out, and what is not followed of what is compiled."""
+    def _remarks(self) -> Iterator[str]:
+        """Say which evaluations are left out, what only some steps may do, and what of compiling is not followed."""
         if self._seen.evaluated:
             lines = ", ".join(f"{line} ({count}×)" for line, count in self._seen.evaluated.items())
             yield f"Evaluation between two steps is left out: {lines}."
+        if sum(self._seen.between.values()) > _FEW * len(self.recorded):
+            lines = ", ".join(f"{line} ({count}×)" for line, count in self._seen.between.items())
+            yield f"The answer contains operations between two steps: {lines}. Steps without them cost less."
         regions = {region for region in self._seen.regions if region is not None}
         for line in {one.line: None for one in self._compiled.values()}:
             if line not in {region.line for region in regions}:
