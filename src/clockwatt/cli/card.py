@@ -62,8 +62,8 @@ def card(
     else:
         for card in judged:
             _print(card.compared)
-            print(f"{card.name} {card.uuid}, {card.cards} cards compared: {card.wrong or NORMAL}")
-    raise typer.Exit(DIFFERS if judged[-1].wrong else 0)
+            print(f"{card.name} {card.uuid}, {card.cards} cards compared: {card.verdict or NORMAL}")
+    raise typer.Exit(DIFFERS if judged[-1].wrong else int(any(card.unjudged for card in judged)))
 
 
 class _Judged:
@@ -83,11 +83,14 @@ class _Judged:
         self.compared = passport.compare(survey.observations(rows), summary)
         self.throttled = passport.throttling(rows)
         self.wrong = passport.verdict(self.compared, self.throttled)
+        missing = self.compared.index[self.compared["difference"].isna()]
+        self.unjudged = f"not judged, no {missing[0]}; measure it again" if len(missing) else None
+        self.verdict = self.wrong or self.unjudged
 
     def answer(self) -> dict[str, Any]:
         return {
             "gpu": self.name, "uuid": self.uuid, "virtual": bool(self.virtual), "cards": self.cards,
-            "verdict": self.wrong, "throttled": self.throttled,
+            "verdict": self.verdict, "throttled": self.throttled,
             "quantities": json.loads(self.compared.to_json(orient="index")),
         }  # fmt: skip
 

@@ -154,6 +154,12 @@ def test_the_command_judges_a_virtual_card(tmp_path, capsys, monkeypatch):
     line = capsys.readouterr().out.splitlines()[-1]
     assert "slower by 3.0 %" in line
     assert "throttled (hw_thermal_slowdown)" in line
+    write(own[own["subject_id"] == COMPARED["time of ReLU (memory)"].operation_id], "partial.parquet")
+    partial = ["--measured", tmp_path / "partial.parquet"]
+    assert card("--fleet", tmp_path / "fleet", *partial) == 1
+    assert "not judged, no time of softmax (memory); measure it again" in capsys.readouterr().out
+    assert card("--fleet", tmp_path / "fleet", *partial, *both) == 3
+    capsys.readouterr()
     monkeypatch.setenv("COLUMNS", "20")  # as a log of a job may seem to have
     app(["study-survey", str(tmp_path / "fleet")], prog_name="clockwatt", standalone_mode=False)
     told = capsys.readouterr().out
