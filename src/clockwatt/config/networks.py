@@ -61,7 +61,7 @@ class InputConfig(Model):
     @model_validator(mode="after")
     def _indices_are_bounded(self) -> Self:
         if (self.dtype == "int64") != (self.below is not None):
-            raise ValueError("dtype: int64 and below belong together")
+            raise ValueError("dtype: int64 needs below, and below needs int64: ids lie below it, such as 30522")
         return self
 
 
@@ -143,7 +143,9 @@ class NetworkConfig(WithPrecision):
             if not INPUT_NAME.fullmatch(name):
                 raise ValueError(f"inputs: {name!r} is no keyword, position, or entry such as images.0 or batch.mask")
         if (self.input_dtype == "int64") != (self.input_below is not None):
-            raise ValueError("input_dtype: int64 and input_below belong together")
+            raise ValueError(
+                "input_dtype: int64 needs input_below, and input_below needs int64: ids lie below it, such as 30522"
+            )
         if self.cache_length is not None and not self.name.startswith("hf:"):
             raise ValueError("cache_length is for decoders given as hf:CONFIG.json")
         return self

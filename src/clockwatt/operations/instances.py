@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import reprlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from numbers import Integral
 from typing import Any
 
@@ -80,6 +80,8 @@ class Instance:
         """A copy on the meta device, without memory for its weights; `values` keeps those of small buffers."""
         memo: dict[int, Any] = {}
         for tensor in (*self._module.parameters(), *self._module.buffers()):
+            if torch.nn.parameter.is_lazy(tensor):
+                raise RequestError(f"network {self.config.name}: has lazy modules. Call it once on an example first.")
             moved = tensor.detach().to("meta")
             is_parameter = isinstance(tensor, torch.nn.Parameter)
             memo[id(tensor)] = torch.nn.Parameter(moved, tensor.requires_grad) if is_parameter else moved
@@ -159,9 +161,27 @@ def _module_of(model: Any) -> torch.nn.Module:
 
 
 def _by_keyword(module: torch.nn.Module, inputs: Any) -> dict[str, Any]:
-    """Inputs by keyword; the only one, given by position, by an empty one."""
+    """Inputs by keyword, entries of dicts and lists as `batch.mask`; the only one, given by position, by ""."""
     if inputs is None:
         raise RequestError("inputs: give an example tensor or a shape, batch first, such as (32, 3, 224, 224).")
+    entries = [_entries(name, one) for name, one in _arguments(module, inputs).items()]
+    return {name: one for given in entries for name, one in given.items()}
+
+
+def _entries(name: str, given: Any) -> dict[str, Any]:
+    """Tensors and shapes of an argument by the names of `INPUT_NAME`."""
+    if isinstance(given, Mapping) and "shape" not in given:
+        pairs: Iterable[tuple[Any, Any]] = given.items()
+    elif isinstance(given, list | tuple) and not all(isinstance(one, Integral) for one in given):
+        pairs = enumerate(given)
+    else:
+        return {name: given}
+    entries = [_entries(f"{name or 0}.{key}", one) for key, one in pairs]
+    return {path: one for inner in entries for path, one in inner.items()}
+
+
+def _arguments(module: torch.nn.Module, inputs: Any) -> dict[str, Any]:
+    """Arguments by keyword; the only one, given by position, by an empty one."""
     if isinstance(inputs, Mapping) and "shape" not in inputs:
         return dict(inputs)
     several = isinstance(inputs, list | tuple) and not all(isinstance(one, Integral) for one in inputs)

@@ -341,7 +341,8 @@ class Request(Model):
             close = ", ".join(difflib.get_close_matches(name, known.networks["network"].unique(), n=3))
             raise RequestError(
                 f"{name}: not among the measured networks{f' (did you mean {close}?)' if close else ''}, so its input "
-                "shape is unknown. Check the name, or give {input}, batch first, such as {input} 32,3,224,224."
+                "shape is unknown. Check the name, or give {input}, batch first, such as {input} "
+                f"{'8,128' if name.startswith('hf:') else '32,3,224,224'}."
             )
         execution = self.execution(known.variant(name))
         for variant in (execution.variant, execution.dtype, known.variant(name)):

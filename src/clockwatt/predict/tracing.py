@@ -226,12 +226,13 @@ class NetworkTracer:
                 return cached
         traced = self._traced_now(network, pass_)
         if folder is not None:
-            _keep(
-                dict(
-                    zip((layout.NETWORKS_FILE, layout.CALLS_FILE, layout.OPERATIONS_FILE), traced.tables(), strict=True)
-                ),
-                folder,
-            )
+            names = layout.NETWORKS_FILE, layout.CALLS_FILE, layout.OPERATIONS_FILE
+            try:
+                _keep(dict(zip(names, traced.tables(), strict=True)), folder)
+            except OverflowError:
+                raise RequestError(
+                    f"network {network.name}: is larger than any memory. Give a smaller input."
+                ) from None
         return traced
 
     def memory(self, network: NetworkConfig, pass_: Pass) -> list[MemoryRow]:

@@ -46,6 +46,10 @@ QUESTIONS = [
     (("resnet50",), {"input": 5}, "input 5: give a shape"),
     (("resnet50",), {"input": (-1, 3, 224, 224)}, "write the shape of the input"),
     (("resnet5O",), {}, "did you mean resnet50"),
+    (("resnet18",), {"input": (10**11, 3, 224, 224)}, "is larger than any memory. Give a smaller input"),
+    (("hf:llama.json",), {}, "such as input 8,128"),
+    (("resnet18",), {"input": "8,4:int64"}, "input_dtype: int64 needs input_below"),
+    ((torch.nn.LazyLinear(8), X), {}, "has lazy modules. Call it once"),
     ((5,), {}, "network 5: give a name, a torch.nn.Module"),
     (("resnet50",), {"precision": 16}, "precision 16: give one name"),
     (("resnet50",), {"precision": "fp8"}, "Choose a precision"),
@@ -106,6 +110,19 @@ def test_what_compare_layers_and_recommend_cannot_take_is_refused():
 def test_what_is_meant_is_understood(more):
     answer = clockwatt.predict("resnet18", input="32x3x224x224", **({} if "gpus" in more else {"gpu": "h200"}) | more)
     assert float(answer["time_s"].iloc[0] if hasattr(answer, "iloc") else answer.time_s) > 0
+
+
+class Entries(torch.nn.Module):
+    def forward(self, batch, states):
+        return batch["x"] + batch["y"][0] + states[1]
+
+
+def test_example_inputs_lie_in_dicts_and_lists():
+    by_position = clockwatt.predict(Entries(), [{"x": X, "y": [X]}, (X, X)], gpu="h200")
+    by_name = clockwatt.predict(Entries(), {"batch": {"x": X, "y": [(4, 8)]}, "states": [X, X]}, gpu="h200")
+    assert by_position.time_s == by_name.time_s > 0
+    only = clockwatt.predict(lambda batch: batch["x"] + batch["y"], [{"x": X, "y": X}], gpu="h200")
+    assert 0 < only.time_s < by_name.time_s
 
 
 def test_a_module_takes_the_fields_that_messages_name():

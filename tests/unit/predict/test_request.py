@@ -80,7 +80,7 @@ def test_what_a_campaign_does_not_know_is_looked_for_among_the_shipped(tmp_path)
         (["8,x"], {}, "write the shape"),
         (["8,4", "x=8,2"], {}, r"NAME=\]SHAPE"),
         (["8,4", "8,2"], {"input_below": 4}, "go with one input"),
-        (["ids=8,4:int64"], {}, "below belong together"),
+        (["ids=8,4:int64"], {}, "dtype: int64 needs below"),
         (["ids=8,4:int64:many"], {}, r"NAME=\]SHAPE"),
         (["ids=8,4"], {"input_below": 4}, "go with one input"),
         (["8,4"], {"input_dtype": "int64"}, "input_dtype int64: give input_below too"),
