@@ -44,6 +44,18 @@ def test_a_kernel_of_element_wise_calls_writes_its_result_alone(memory):
     assert eager.allocated_bytes >= 4 * TENSOR
 
 
+class Gated(nn.Module):
+    """Reads a value of other size twice, which has too many inputs to be computed where it is read."""
+
+    def forward(self, x):
+        wide = sum((torch.sin(x.double() + number) for number in range(12)), torch.zeros((), dtype=torch.float64))
+        return (wide * torch.sigmoid(wide)).float()
+
+
+def test_what_one_kernel_computes_for_the_next_alone_is_not_written(memory):
+    assert memory(Gated()).allocated_bytes == 2 * TENSOR  # input and output
+
+
 def test_training_keeps_what_the_partitioner_saves(memory):
     network = nn.Sequential(nn.Linear(WIDTH, WIDTH, bias=False), nn.GELU(), nn.Linear(WIDTH, WIDTH, bias=False))
     compiled, eager = memory(network, "training"), memory(network, "training", mode="")

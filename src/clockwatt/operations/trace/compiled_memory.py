@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -53,6 +53,7 @@ class _Computed:
     """What is computed where it is read, until `buffer` holds it."""
 
     bytes: int
+    elements: int
     reads: set[Buffer]
     computed: int
     buffer: Buffer | None = None
@@ -60,11 +61,16 @@ class _Computed:
 
 @dataclass(frozen=True)
 class Kernel:
-    """One kernel; `call` is that of a library."""
+    """One kernel; `call` is that of a library, `elements` how many an element-wise one computes, else 0.
+
+    It does not write over `kept`, since what it computes of them first has another size.
+    """
 
     reads: frozenset[Buffer]
     writes: tuple[Buffer, ...]
     call: Node | None
+    elements: int = 0
+    kept: frozenset[Buffer] = frozenset()
 
 
 @dataclass
@@ -93,7 +99,36 @@ class Schedule:
                 self.gives = [None if one is None else self._written(self.values[one]) for one in node.args[0]]
             else:
                 self.values[node] = self._call(node)
+        self._fuse()
         return self
+
+    def _fuse(self) -> None:
+        """Leave out what an element-wise kernel writes for one other of its size alone: both are one kernel."""
+        readers: dict[Buffer, list[int]] = {}
+        for place, kernel in enumerate(self.kernels):
+            for buffer in kernel.reads:
+                readers.setdefault(buffer, []).append(place)
+        fused: dict[int, Kernel] = dict(enumerate(self.kernels))
+        for place, kernel in enumerate(self.kernels):
+            kernel = fused[place]
+            reading = (
+                readers.get(kernel.writes[0], []) if kernel.elements and kernel.writes[0] not in self.gives else []
+            )
+            if len(reading) == 1 and fused[reading[0]].elements == kernel.elements:
+                other = fused[reading[0]]
+                resized = kernel.writes[0].bytes != other.writes[0].bytes
+                fused[reading[0]] = replace(
+                    other,
+                    reads=other.reads - {*kernel.writes} | kernel.reads,
+                    kept=other.kept | (kernel.reads - other.reads if resized else kernel.kept),
+                )
+                for buffer in kernel.reads:
+                    readers[buffer] = sorted({*readers[buffer], reading[0]} - {place})
+                del fused[place]
+        self.kernels = list(fused.values())
+        for place, kernel in enumerate(self.kernels):
+            for buffer in kernel.reads:
+                buffer.ends = place
 
     def _call(self, node: Node) -> Any:
         name, value = _name(node), node.meta.get("val")
@@ -113,7 +148,7 @@ class Schedule:
         if name in _REDUCTIONS or several:
             return self._kernel(reads, value, None)
         count = 1 + sum(1 if isinstance(entry, Buffer) else entry.computed for entry in taken)
-        found = _Computed(_bytes(value), reads, count)
+        found = _Computed(_bytes(value), value.numel() if isinstance(value, torch.Tensor) else 0, reads, count)
         users = list(node.users)
         read_by_library = any(user.op == "call_function" and _name(user) in _LIBRARY for user in users)
         if (
@@ -150,7 +185,7 @@ class Schedule:
         if isinstance(value, _Computed):
             if value.buffer is None:
                 value.buffer = Buffer(value.bytes)
-                self._add(value.reads, (value.buffer,), None)
+                self._add(value.reads, (value.buffer,), None, value.elements)
             return value.buffer
         return value if isinstance(value, Buffer) else None
 
@@ -162,10 +197,8 @@ class Schedule:
         self._add(_without_none(reads), tuple(one for one in made if one is not None), call)
         return made if several else made[0]
 
-    def _add(self, reads: Iterable[Buffer], writes: tuple[Buffer, ...], call: Node | None) -> None:
-        for buffer in reads:
-            buffer.ends = len(self.kernels)
-        self.kernels.append(Kernel(frozenset(reads), writes, call))
+    def _add(self, reads: Iterable[Buffer], writes: tuple[Buffer, ...], call: Node | None, elements: int = 0) -> None:
+        self.kernels.append(Kernel(frozenset(reads), writes, call, elements))
 
 
 def _bytes(value: Any) -> int:
@@ -270,7 +303,8 @@ def _run(schedule: Schedule, storages: Any, numbers: dict[Buffer, int], kind: st
     for place, kernel in enumerate(schedule.kernels):
         ends = [one for one in kernel.reads if one.ends == place and one in numbers and one not in kept]
         for buffer in kernel.writes:
-            same = [one for one in ends if kernel.call is None and one.bytes == buffer.bytes and not one.given]
+            free = [one for one in ends if one not in kernel.kept and not one.given]
+            same = [one for one in free if kernel.call is None and one.bytes == buffer.bytes]
             if same:
                 numbers[buffer] = numbers.pop(same[0])
                 ends.remove(same[0])
