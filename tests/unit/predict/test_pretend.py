@@ -297,6 +297,7 @@ def test_trainers_compile_as_on_a_gpu(trainer: str, arguments: str, mode: str, m
     assert answer["execution"].partition("+")[2] == mode
     assert answer["input_shape"][0] == 8
     assert message in " ".join(answer["warnings"])
+    assert not [*tmp_path.rglob("*.safetensors")]
 
 
 def test_work_of_some_steps_is_told_from_the_step(tmp_path: Path) -> None:

@@ -12,6 +12,11 @@ from typing import Any
 import torch
 import torch.utils.checkpoint
 
+try:
+    import safetensors.torch as safetensors
+except ImportError:
+    safetensors = None  # type: ignore[assignment]
+
 CUDA = torch.device("cuda", 0)
 _CAPABILITIES = {"volta": (7, 0), "turing": (7, 5), "ampere": (8, 6), "ga100": (8, 0), "ada": (8, 9), "hopper": (9, 0)}
 _NEWEST = (10, 0)
@@ -122,6 +127,7 @@ def _replacements(
         (torch.nn.DataParallel, "scatter", lambda _, given, by_keyword, __: (_moved(given), _moved(by_keyword))),
         (torch, "load", _loads_to_cpu(torch.load)),
         (torch, "save", saved),
+        *([(safetensors, "serialize_file", _always(None))] if safetensors else []),
         (torch.UntypedStorage, "data_ptr", _told_apart(torch.UntypedStorage.data_ptr)),
         (torch, "inference_mode", InferenceMode),
         (torch.autograd, "inference_mode", InferenceMode),
