@@ -73,6 +73,16 @@ def test_training_keeps_what_the_backward_pass_needs_and_frees_it(recorded):
     assert alive(events, ACTIVATIONS) == 0
 
 
+@pytest.mark.parametrize("batches", [1, 2, 3])
+def test_gradients_stay_alive_while_further_batches_accumulate(recorded, batches):
+    module = nn.Sequential(nn.Linear(8, 64), nn.ReLU(), nn.Linear(64, 16))
+    events = recorded(module, [4, 8], "training", accumulate=batches)
+    forward = [row for row, event in enumerate(events) if event.kind == ACTIVATIONS and event.bytes is not None]
+    kept = max(alive(events, GRADIENTS, row) for row in forward)
+    assert (kept > 0) == (batches > 1)
+    assert kept in (0, peak(events, PARAMETERS))
+
+
 def test_dropout_keeps_a_byte_an_element(recorded):
     def kept(*between):
         module = nn.Sequential(nn.Linear(8, 1024), *between, nn.Linear(1024, 8))

@@ -324,8 +324,9 @@ class _Pass:
         self._loss, self._first = Loss(network, _META, 0, "auto" if training is None else training.loss), True
         autocast = network.execution[0].autocast
         self._dtype = None if autocast is None else dtype_of(autocast)
-        self._optimizer = None
+        self._optimizer, self._batches = None, 1
         if training is not None:
+            self._batches = min(2, training.accumulate)  # gradients of the first stay alive in all others
             self._optimizer = optimizers.make(training, module.parameters(), as_on_cuda=True)
 
     def __call__(self) -> None:
@@ -337,14 +338,17 @@ class _Pass:
             return
         self.label_gradients()
         optimizer.zero_grad(set_to_none=True)
-        with self._autocast():
-            value = self._loss_of(self._forward())
-        storages.kind = TEMPORARY
+        for _ in range(self._batches):
+            self.label_gradients()
+            with self._autocast():
+                value = self._loss_of(self._forward())
+            storages.kind = TEMPORARY
+            with torch._C.DisableTorchFunction():
+                torch.autograd.Variable._execution_engine.run_backward(
+                    (value,), (torch.ones_like(value),), False, False, (), allow_unreachable=True, accumulate_grad=True
+                )
+                del value
         with torch._C.DisableTorchFunction():
-            torch.autograd.Variable._execution_engine.run_backward(
-                (value,), (torch.ones_like(value),), False, False, (), allow_unreachable=True, accumulate_grad=True
-            )
-            del value
             optimizer.step()
         for parameter, module in self._modules.items():
             if parameter in optimizer.state:
