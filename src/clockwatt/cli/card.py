@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +11,7 @@ import typer
 
 from clockwatt.cli.app import app, examples
 from clockwatt.cli.options import AsJson
-from clockwatt.errors import ClockwattError
+from clockwatt.errors import ClockwattError, DataFileError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,8 +46,20 @@ def card(
 
     if measured and (gpu is not None or output is not None):
         raise ClockwattError("--measured measures nothing. Leave out --gpu and --output.")
+    unread = False
     if measured:
-        judged = [_Judged(survey.read([file]), str(file), fleet) for file in measured]
+        judged = []
+        others = _fleet(fleet)
+        for file in measured:
+            try:
+                judged.append(_Judged(survey.read([file]), str(file), others))
+            except DataFileError as error:  # the other cards of a node are judged all the same
+                if len(measured) == 1:
+                    raise
+                unread = True
+                print(f"error: {error}", file=sys.stderr)
+        if not judged:
+            raise typer.Exit(1)
     else:
         from clockwatt.io import files
         from clockwatt.measure.card import measure_card
@@ -54,7 +67,7 @@ def card(
         table = measure_card(gpu, rounds=rounds)
         if output is not None:
             files.write_table(table, output)
-        judged = [_Judged(survey.usable(table), "what was measured", fleet)]
+        judged = [_Judged(survey.usable(table), "what was measured", _fleet(fleet))]
     judged.sort(key=lambda card: card.wrong is not None)
     if as_json:
         answers = [card.answer() for card in judged]
@@ -63,20 +76,43 @@ def card(
         for card in judged:
             _print(card.compared)
             print(f"{card.name} {card.uuid}, {card.cards} cards compared: {card.verdict or NORMAL}")
-    raise typer.Exit(DIFFERS if judged[-1].wrong else int(any(card.unjudged for card in judged)))
+    raise typer.Exit(DIFFERS if judged[-1].wrong else int(unread or any(card.unjudged for card in judged)))
+
+
+def _fleet(paths: list[Path] | None) -> pd.DataFrame | None:
+    """Return the measurements of other cards, without files that cannot be read; None for the shipped ones.
+
+    DataFileError if none can be read.
+    """
+    import pandas as pd
+
+    from clockwatt.studies.survey import observations as survey
+
+    if not paths:
+        return None
+    read, failed = [], None
+    for file in survey.parquet_files(paths):
+        try:
+            read.append(survey.read([file]))
+        except DataFileError as error:
+            failed = error
+            print(f"warning: left out of the fleet: {error}", file=sys.stderr)
+    if not read:
+        raise failed or DataFileError(f"{', '.join(map(str, paths))}: no measurements to compare with.")
+    return pd.concat(read, ignore_index=True)
 
 
 class _Judged:
-    """A card of measurements from `source`, compared with those of a fleet, or the shipped ones."""
+    """A card of measurements from `source`, compared with those of `others`; with the shipped ones if None."""
 
-    def __init__(self, rows: pd.DataFrame, source: str, fleet: list[Path] | None) -> None:
+    def __init__(self, rows: pd.DataFrame, source: str, others: pd.DataFrame | None) -> None:
         from clockwatt.studies.survey import observations as survey
         from clockwatt.studies.survey import passport
 
         if (count := len(rows["gpu_uuid"].unique())) != 1:
-            raise ClockwattError(f"{source}: holds {count} cards with energy. Give one card.")
+            raise DataFileError(f"{source}: holds {count} cards with energy. Give one card.")
         self.name, self.uuid, self.virtual = rows[["gpu_name", "gpu_uuid", "virtual"]].iloc[0]
-        others = survey.read(fleet) if fleet else survey.shipped(self.name)
+        others = survey.shipped(self.name) if others is None else others
         alike = others["gpu_name"].eq(self.name) & others["virtual"].eq(self.virtual) & others["gpu_uuid"].ne(self.uuid)
         self.cards = others[alike]["gpu_uuid"].nunique()
         summary = passport.fleet_summary(survey.observations(others[alike]))

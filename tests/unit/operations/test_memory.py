@@ -59,9 +59,10 @@ def test_inference_keeps_one_layers_output_while_the_next_runs(recorded):
     assert alive(events, ACTIVATIONS) == 0
 
 
-def test_training_keeps_what_the_backward_pass_needs_and_frees_it(recorded):
+@pytest.mark.parametrize("optimizer", ["adamw", "adamw-fused"])
+def test_training_keeps_what_the_backward_pass_needs_and_frees_it(recorded, optimizer):
     module = nn.Sequential(nn.Linear(8, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 16))
-    events = recorded(module, [4, 8], "training", optimizer="adamw")
+    events = recorded(module, [4, 8], "training", optimizer=optimizer)
     parameters = peak(events, PARAMETERS)
     assert parameters == FLOAT * sum(one.numel() for one in module.parameters())
     assert peak(events, GRADIENTS) == parameters

@@ -1,5 +1,7 @@
 """The comparison of a card with others, with planted differences."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -159,7 +161,13 @@ def test_the_command_judges_a_virtual_card(tmp_path, capsys, monkeypatch):
     assert card("--fleet", tmp_path / "fleet", *partial) == 1
     assert "not judged, no time of softmax (memory); measure it again" in capsys.readouterr().out
     assert card("--fleet", tmp_path / "fleet", *partial, *both) == 3
-    capsys.readouterr()
+    broken = tmp_path / "fleet" / "broken.parquet"
+    broken.write_bytes(b"PAR1")
+    assert card("--fleet", tmp_path / "fleet", "--measured", broken, *both) == 3
+    said = capsys.readouterr().err
+    assert re.search(rf"error: {broken}.*\n", said)
+    assert re.search(rf"warning: left out of the fleet: {broken}", said)
+    broken.unlink()
     monkeypatch.setenv("COLUMNS", "20")  # as a log of a job may seem to have
     app(["study-survey", str(tmp_path / "fleet")], prog_name="clockwatt", standalone_mode=False)
     told = capsys.readouterr().out
