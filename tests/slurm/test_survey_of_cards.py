@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -14,6 +15,7 @@ from collections import Counter
 from pathlib import Path
 
 import pandas as pd
+import psutil
 import pyarrow as pa
 import pytest
 import slurm_files
@@ -64,7 +66,7 @@ def test_a_survey_goes_on_after_a_reboot_and_an_interruption(accounting_cluster,
     node = accounting_cluster.node
     workdir = Workdir(tmp_path, accounting_cluster.environment)
     gpus = {"a30": {"device": "virtual:a30", "slurm": SLURM}}
-    workdir.configure({"gpus": gpus, "studies": {"survey": {"gpus": {"a30": {node: 3}}, "rounds": 150}}})
+    workdir.configure({"gpus": gpus, "studies": {"survey": {"gpus": {"a30": {node: 3}}, "rounds": 15}}})
     folder = Path("results/studies/survey/a30/cards")
     wanted = [str(folder / f"{node}-{index}-1.parquet") for index in range(3)]
     environment = {**os.environ, **workdir.environment}
@@ -74,13 +76,13 @@ def test_a_survey_goes_on_after_a_reboot_and_an_interruption(accounting_cluster,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     ) as snakemake:  # fmt: skip
         deadline = time.monotonic() + 900
-        seen, running = set(), set()
+        seen, held = set(), False
         # until the second card is being measured, and accounting knows of it, which a reboot would prevent
-        while len(seen) < 2 or not running or not is_accounted_running(accounting_cluster, tmp_path):
+        while not held or not is_accounted_running(accounting_cluster, tmp_path):
             assert time.monotonic() < deadline
             time.sleep(0.1)
-            running = measuring(accounting_cluster)
-            seen |= running
+            seen |= measuring(accounting_cluster)
+            held = held or (len(seen) == 2 and suspend(tmp_path))
         accounting_cluster.reboot()
         assert not measuring(accounting_cluster)
         snakemake.send_signal(signal.SIGINT)
@@ -107,6 +109,17 @@ def states(cluster: SlurmCluster, folder: Path) -> list[tuple[str, str]]:
     """Return state and comment of each job that measured a card of the survey in a folder."""
     jobs = [line.split("|") for line in accounted(cluster, folder)]
     return [(state, comment) for state, comment, _ in jobs if "study_survey_card" in comment]
+
+
+def suspend(folder: Path) -> bool:
+    """Suspend what measures a card in a folder, which would end before accounting knows of it; True if it is there."""
+    suspended = False
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if "study-survey-card" in process.cmdline() and process.cwd() == str(folder):
+                process.suspend()
+                suspended = True
+    return suspended
 
 
 def is_accounted_running(cluster: SlurmCluster, folder: Path) -> bool:
