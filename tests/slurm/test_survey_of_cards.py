@@ -86,7 +86,7 @@ def test_a_survey_goes_on_after_a_reboot_and_an_interruption(accounting_cluster,
         accounting_cluster.reboot()
         assert not measuring(accounting_cluster)
         snakemake.send_signal(signal.SIGINT)
-        snakemake.communicate(timeout=120)
+        snakemake.communicate(timeout=600)
     assert snakemake.returncode
     (first,) = (tmp_path / folder).glob("*.parquet")
     first_ns = first.stat().st_mtime_ns

@@ -126,7 +126,7 @@ def test_an_interrupted_run_ends_its_record(options, tmp_path, number):
         os.killpg(process.pid, number)
     else:
         process.send_signal(number)
-    assert process.wait(60) == 128 + number
+    assert process.wait(600) == 128 + number
     record = json.loads((tmp_path / "record" / "record.json").read_text())
     assert record["complete"]
     assert record["runs"][0]["status"] == 128 + number
