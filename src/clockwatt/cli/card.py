@@ -90,16 +90,13 @@ def _fleet(paths: list[Path] | None) -> pd.DataFrame | None:
 
     if not paths:
         return None
-    read, failed = [], None
+    read = []
     for file in survey.parquet_files(paths):
         try:
             read.append(survey.read([file]))
         except DataFileError as error:
-            failed = error
             print(f"warning: left out of the fleet: {error}", file=sys.stderr)
-    if not read:
-        raise failed or DataFileError(f"{', '.join(map(str, paths))}: no measurements to compare with.")
-    return pd.concat(read, ignore_index=True)
+    return pd.concat(read, ignore_index=True) if read else survey.read(paths)  # which says what is wrong
 
 
 class _Judged:

@@ -88,14 +88,7 @@ def _always(value: Any) -> Callable[..., Any]:
     return lambda *_, **__: value
 
 
-def _replacements(
-    name: str,
-    architecture: str,
-    memory_bytes: int,
-    sm_count: int,
-    compiled: Callable[..., Any],
-    saved: Callable[..., None],
-) -> list[tuple[Any, str, Any]]:
+def _replacements(name: str, architecture: str, memory_bytes: int, sm_count: int) -> list[tuple[Any, str, Any]]:
     capability = _CAPABILITIES.get(architecture, _NEWEST)
     properties = SimpleNamespace(
         name=name, major=capability[0], minor=capability[1], total_memory=memory_bytes,
@@ -126,17 +119,10 @@ def _replacements(
         (torch.utils.data.DataLoader, "__iter__", _loads_here(torch.utils.data.DataLoader.__iter__)),
         (torch.nn.DataParallel, "scatter", lambda _, given, by_keyword, __: (_moved(given), _moved(by_keyword))),
         (torch, "load", _loads_to_cpu(torch.load)),
-        (torch, "save", saved),
         *([(safetensors, "serialize_file", _always(None))] if safetensors else []),
         (torch.UntypedStorage, "data_ptr", _told_apart(torch.UntypedStorage.data_ptr)),
         (torch, "inference_mode", InferenceMode),
         (torch.autograd, "inference_mode", InferenceMode),
-        (torch, "compile", compiled),
-        (
-            torch.nn.Module,
-            "compile",
-            lambda module, *_, **settings: compiled(module, in_place=True, **settings) and None,
-        ),
         (torch, "set_default_device", _on_meta(torch.set_default_device)),
         (torch.nn.utils.clip_grad, "_has_foreach_support", _always(True)),
     ]
@@ -208,7 +194,16 @@ def pretended(
     saved
         Stands in place of `torch.save`.
     """
-    replacements = _replacements(name, architecture, memory_bytes, sm_count, compiled, saved)
+    replacements = [
+        *_replacements(name, architecture, memory_bytes, sm_count),
+        (torch, "save", saved),
+        (torch, "compile", compiled),
+        (
+            torch.nn.Module,
+            "compile",
+            lambda module, *_, **settings: compiled(module, in_place=True, **settings) and None,
+        ),
+    ]
     before = [(owner, key, getattr(owner, key)) for owner, key, _ in replacements if hasattr(owner, key)]
     checks = dict(_CHECKPOINT_CHECKS)
     _CHECKPOINT_CHECKS.update(dict.fromkeys(checks, _always(None)))

@@ -109,22 +109,23 @@ class Schedule:
             for buffer in kernel.reads:
                 readers.setdefault(buffer, []).append(place)
         fused: dict[int, Kernel] = dict(enumerate(self.kernels))
-        for place, kernel in enumerate(self.kernels):
+        for place in range(len(self.kernels)):
             kernel = fused[place]
-            reading = (
-                readers.get(kernel.writes[0], []) if kernel.elements and kernel.writes[0] not in self.gives else []
+            reading = readers.get(kernel.writes[0], []) if kernel.elements else []
+            if len(reading) != 1 or kernel.writes[0] in self.gives:
+                continue
+            other = fused[reading[0]]
+            if other.elements != kernel.elements:
+                continue
+            resized = kernel.writes[0].bytes != other.writes[0].bytes
+            fused[reading[0]] = replace(
+                other,
+                reads=other.reads - {*kernel.writes} | kernel.reads,
+                kept=other.kept | (kernel.reads - other.reads if resized else kernel.kept),
             )
-            if len(reading) == 1 and fused[reading[0]].elements == kernel.elements:
-                other = fused[reading[0]]
-                resized = kernel.writes[0].bytes != other.writes[0].bytes
-                fused[reading[0]] = replace(
-                    other,
-                    reads=other.reads - {*kernel.writes} | kernel.reads,
-                    kept=other.kept | (kernel.reads - other.reads if resized else kernel.kept),
-                )
-                for buffer in kernel.reads:
-                    readers[buffer] = sorted({*readers[buffer], reading[0]} - {place})
-                del fused[place]
+            for buffer in kernel.reads:
+                readers[buffer] = sorted({*readers[buffer], reading[0]} - {place})
+            del fused[place]
         self.kernels = list(fused.values())
         for place, kernel in enumerate(self.kernels):
             for buffer in kernel.reads:
