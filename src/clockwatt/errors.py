@@ -7,7 +7,19 @@ import re
 
 
 class ClockwattError(Exception):
-    """Something the user can put right; the message names the file, key or row and the fix."""
+    """Something the user can put right; the message names the file, key or row and the fix.
+
+    Parameters
+    ----------
+    what
+        What is wrong, a sentence, with the fix where that is the same everywhere; kept as an attribute.
+    fix
+        What to do; kept as an attribute. A caller that knows better replaces it.
+    """
+
+    def __init__(self, what: str, fix: str = "") -> None:
+        super().__init__(f"{what} {fix}".rstrip())
+        self.what, self.fix = what, fix
 
 
 class ConfigError(ClockwattError):
@@ -62,19 +74,7 @@ class NetworkError(ClockwattError):
 
 
 class OutputError(ClockwattError):
-    """A result could not be written (full disk, unwritable folder).
-
-    Parameters
-    ----------
-    what
-        What could not be written and why, a sentence; kept as an attribute.
-    fix
-        What to do; a caller that knows better says so itself.
-    """
-
-    def __init__(self, what: str, fix: str = "") -> None:
-        super().__init__(f"{what} {fix}".rstrip())
-        self.what = what
+    """A result could not be written (full disk, unwritable folder)."""
 
 
 def did_you_mean(name: str, known: list[str]) -> str:

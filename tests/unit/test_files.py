@@ -125,6 +125,33 @@ def test_a_column_of_another_type_is_refused(tmp_path: Path) -> None:
         files.read_table(path, CALL_SCHEMA)
 
 
+@pytest.mark.parametrize(
+    "of_strings", [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.string())]
+)
+def test_a_file_that_pandas_or_polars_wrote_is_read(tmp_path: Path, of_strings: pa.DataType) -> None:
+    row = MeasurementRow(kind="operation", subject_id="a", pass_="inference", gpu="g", point="default", execution=TF32,
+                         dtype="float32", throttle_reasons=["sw_power_cap"])  # fmt: skip
+    table = table_of([row, row], MEASUREMENT_SCHEMA)
+    types = {pa.string(): of_strings, pa.int64(): pa.float64(), pa.list_(pa.string()): pa.large_list(pa.large_string())}
+    columns = {
+        name: pa.nulls(2) if column.null_count == 2 else column.cast(types.get(column.type, column.type))
+        for name, column in zip(table.column_names, table.columns, strict=True)
+    }
+    pq.write_table(pa.table(columns), tmp_path / "rows.parquet")
+    assert files.read_table(tmp_path / "rows.parquet", MEASUREMENT_SCHEMA).equals(table)
+    table.to_pandas().to_parquet(tmp_path / "pandas.parquet")
+    assert files.read_table(tmp_path / "pandas.parquet", MEASUREMENT_SCHEMA).equals(table)
+
+
+def test_a_fraction_is_no_integer(tmp_path: Path) -> None:
+    path = tmp_path / "calls.parquet"
+    table = table_of([ROW], CALL_SCHEMA)
+    index = table.schema.get_field_index("position")
+    pq.write_table(table.set_column(index, "position", pa.array([0.5])), path)
+    with pytest.raises(DataFileError, match=r"calls\.parquet: .*0\.5"):
+        files.read_table(path, CALL_SCHEMA)
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path):
     folder = tmp_path / "disk"

@@ -194,7 +194,7 @@ def open_parquet(path: Path, schema: pa.Schema) -> pq.ParquetFile:
             raise _damaged(path, "damaged (its digest is of other bytes)")
         parquet = pq.ParquetFile(path)
     except (FileNotFoundError, NotADirectoryError):
-        raise DataFileError(f"{path}: no such file. Run the stage that writes it first.") from None
+        raise DataFileError(f"{path}: no such file.", "Run the stage that writes it first.") from None
     except (pa.ArrowException, OSError) as error:
         raise _damaged(path, f"not a readable Parquet file ({str(error).splitlines()[0]})") from error
     try:
@@ -214,9 +214,7 @@ def _damaged(path: Path, what: str) -> DamagedFileError:
         )
     if comes_with_clockwatt(path):
         return DamagedFileError(f"{path}: {what}. It came with clockwatt: install clockwatt anew.")
-    return DamagedFileError(
-        f"{path}: {what}. Delete it and run the workflow, or the stage that writes it, again: that makes it anew."
-    )
+    return DamagedFileError(f"{path}: {what}.", "Delete it and run the workflow, or the stage that writes it, again.")
 
 
 def set_aside(path: Path, *, anything: bool = False) -> bool:
@@ -265,9 +263,9 @@ def read_table(path: Path, schema: pa.Schema, columns: list[str] | None = None) 
     """
     with open_parquet(path, schema) as parquet:
         wanted = schema if columns is None else pa.schema([schema.field(name) for name in columns])
-        with _told_as_damaged(path):
+        with _named_damaged(path):
             table = parquet.read(columns=stored_columns(parquet.schema_arrow.names, wanted.names))
-    return with_columns(table, schema, wanted.names)
+            return with_columns(table, schema, wanted.names)
 
 
 def read_frame(path: Path, command: str) -> pd.DataFrame:
@@ -316,15 +314,25 @@ def read_batches(
         chosen = None if row_groups is None else row_groups(parquet.metadata)
         batches = parquet.iter_batches(batch_rows or BATCH_ROWS, columns=there, row_groups=chosen)
         while True:
-            with _told_as_damaged(path):
+            with _named_damaged(path):
                 batch = next(batches, None)
-            if batch is None:
-                return
-            yield with_columns(pa.Table.from_batches([batch]), schema, wanted)
+                if batch is None:
+                    return
+                table = with_columns(pa.Table.from_batches([batch]), schema, wanted)
+            yield table
 
 
 @contextlib.contextmanager
-def _told_as_damaged(path: Path) -> Iterator[None]:
+def named_by_user(fix: str) -> Iterator[None]:
+    """Within, errors of reading files have this fix: no stage wrote the file."""
+    try:
+        yield
+    except DataFileError as error:
+        raise type(error)(error.what, fix if error.fix else "") from error
+
+
+@contextlib.contextmanager
+def _named_damaged(path: Path) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError) as error:
@@ -369,18 +377,33 @@ def check_schema(path: Path, found: pa.Schema, expected: pa.Schema) -> None:
     if missing:
         raise DataFileError(
             f"{path}: holds no {kind} rows: column {', '.join(repr(name) for name in missing[:3])}"
-            f"{f' and {len(missing) - 3} more' if len(missing) > 3 else ''} missing. "
-            "It is another kind of file, or another version of clockwatt wrote it: give the right file, "
-            "or rerun the stage that writes it."
+            f"{f' and {len(missing) - 3} more' if len(missing) > 3 else ''} missing.",
+            "Give the right file, or rerun the stage that writes it.",
         )
     names = frozenset(found.names)
     for field in expected:
         stored = _stored(field.name, names)
-        if stored is not None and found.field(stored).type != field.type:
+        if stored is not None and not _readable_as(field.type, found.field(stored).type):
             raise DataFileError(
-                f"{path}: column {stored!r} is of type {found.field(stored).type}, not {field.type}. "
-                "Rerun the stage that writes it."
+                f"{path}: column {stored!r} is of type {found.field(stored).type}, not {field.type}.",
+                "Rerun the stage that writes it.",
             )
+
+
+def _readable_as(wanted: pa.DataType, found: pa.DataType) -> bool:
+    """Return whether a column has the `wanted` type, or one that pandas or polars gives the same values."""
+    types = pa.types
+    if types.is_null(found):  # of a column without values
+        return True
+    if types.is_dictionary(found):
+        found = found.value_type
+    if types.is_list(wanted):
+        lists = types.is_list(found) or types.is_large_list(found)
+        return lists and _readable_as(wanted.value_type, found.value_type)
+    if types.is_string(wanted):
+        return bool(types.is_string(found) or types.is_large_string(found) or types.is_string_view(found))
+    # pandas has floats where integers are null
+    return bool(found == wanted or (types.is_int64(wanted) and types.is_float64(found)))
 
 
 def _check_version(path: Path, found: dict[bytes, bytes], kind: str) -> None:

@@ -82,7 +82,9 @@ def read_listed(path: Path, pass_: Pass) -> Traced:
 def _lines(path: Path, pass_: Pass) -> Iterator[tuple[int, str, object]]:
     """Number from 1, spec as JSON text and count of each line."""
     if path.suffix == ".parquet":
-        for number, row in enumerate(files.read_table(path, LISTED_SCHEMA).to_pylist(), 1):
+        with files.named_by_user("Give Parquet with the columns spec and count, or lines of text."):
+            rows = files.read_table(path, LISTED_SCHEMA).to_pylist()
+        for number, row in enumerate(rows, 1):
             yield number, row["spec"] or "", 1 if row["count"] is None else row["count"]
         return
     try:

@@ -148,7 +148,9 @@ def test_the_command_judges_a_virtual_card(tmp_path, capsys, monkeypatch):
         other = own.assign(gpu_uuid=f"GPU-{number}", session_id=str(number))
         other[["time_eager_s", "power_w"]] *= 1 + 0.001 * (number - 2)
         write(other, f"fleet/{number}.parquet")
-    assert card("--fleet", tmp_path / "fleet", "--measured", tmp_path / "own.parquet") == 0
+    own.to_parquet(tmp_path / "pandas.parquet")
+    for name in ("own.parquet", "pandas.parquet"):
+        assert card("--fleet", tmp_path / "fleet", "--measured", tmp_path / name) == 0
     throttled = [["hw_thermal_slowdown"]] * len(own)
     write(own.assign(time_eager_s=1.03 * own["time_eager_s"], throttle_reasons=throttled), "slow.parquet")
     both = ["--measured", tmp_path / "slow.parquet", "--measured", tmp_path / "fleet" / "0.parquet"]
@@ -167,6 +169,8 @@ def test_the_command_judges_a_virtual_card(tmp_path, capsys, monkeypatch):
     said = capsys.readouterr().err
     assert re.search(rf"error: {broken}.*\n", said)
     assert re.search(rf"warning: left out of the fleet: {broken}", said)
+    with pytest.raises(DataFileError, match=r"not a readable Parquet .* Give a file of `clockwatt card --output`"):
+        card("--fleet", tmp_path / "fleet", "--measured", broken)
     broken.unlink()
     monkeypatch.setenv("COLUMNS", "20")  # as a log of a job may seem to have
     app(["study-survey", str(tmp_path / "fleet")], prog_name="clockwatt", standalone_mode=False)
@@ -234,7 +238,7 @@ def test_a_range_of_nodes_is_refused():
 
 @pytest.mark.parametrize(
     ("name", "text", "says"),
-    [("none.parquet", None, "no such file. Measure a card"), ("junk.parquet", "junk", "not a readable Parquet"),
+    [("none.parquet", None, "no such file. Give a file"), ("junk.parquet", "junk", "not a readable Parquet"),
      ("empty", None, "no measurements")],
 )  # fmt: skip
 def test_what_is_no_measurement_is_named(tmp_path, name, text, says):

@@ -127,7 +127,9 @@ def read_candidates(path: Path) -> list[Candidate]:
         If it is missing, damaged, or a row's spec, spread or weight is none.
     """
     found: dict[Key, Candidate] = {}
-    for number, values in enumerate(files.read_table(path, CANDIDATES_SCHEMA).to_pylist()):
+    with files.named_by_user("Give a catalogue's operations.parquet with the columns spread and weight_s."):
+        rows = files.read_table(path, CANDIDATES_SCHEMA).to_pylist()
+    for number, values in enumerate(rows):
         try:
             Operation.from_json(values["spec"])
         except OperationSpecError as error:

@@ -69,10 +69,8 @@ def read(paths: Iterable[Path]) -> pd.DataFrame:
     found = parquet_files(paths)
     if not found:
         raise DataFileError(f"{', '.join(map(str, paths))}: no measurements. Give files of `clockwatt card --output`.")
-    for file in found:
-        if not file.exists():
-            raise DataFileError(f"{file}: no such file. Measure a card: `clockwatt card --output {file}`.")
-    tables = [usable(files.read_table(file, MEASUREMENT_SCHEMA, COLUMNS)).assign(file=file.stem) for file in found]
+    with files.named_by_user("Give a file of `clockwatt card --output`."):
+        tables = [usable(files.read_table(file, MEASUREMENT_SCHEMA, COLUMNS)).assign(file=file.stem) for file in found]
     return pd.concat(tables, ignore_index=True)
 
 
