@@ -244,10 +244,12 @@ class GpuPredictor:
         sources: list[CostSource] = []
         if measured is not None:
             sources.append(LookedUp(measured, ids, execution=execution))
+        if features is not None:
+            features = features.loc[ids[works]]
         if works.any():
             name = predictor or self.description.predictors[0]
             factors = interval_factors(classes[works], known.intervals.get(name, {}))
-            features = operation_features(operations[works]) if features is None else features.loc[ids[works]]
+            features = operation_features(operations[works]) if features is None else features
             forest = self._load(self._forest_path(name, pass_))
             ignorance = self._read_domain(self._domain_path(pass_)).ignorance(operations[works])
             through: CostSource = Learnt(forest, spec, features, factors, execution=execution, ignorance=ignorance)
@@ -331,7 +333,9 @@ class GpuPredictor:
         """
         lacks = self.described(pass_).lacks
         works = operations["device_work"].to_numpy(bool)
-        warnings, notes = list[str](), list[str]()
+        warnings, notes, spec = list[str](), list[str](), self.description.spec
+        if spec.flop_per_cycle_per_sm.bf16 is None and (operations["dtype"] == "bfloat16").any():
+            warnings.append(f"{spec.name} emulates bfloat16, which is slow and was not measured. Choose float16.")
         settings = self.description.settings_of(operations, execution)
         lacking = ~np.isin(settings, self.description.execution)
         if shares[lacking].sum() > MATTERS:
