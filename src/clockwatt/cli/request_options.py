@@ -40,7 +40,7 @@ _OPTIONS: dict[str, _Option] = {
     "network": _Option(
         Annotated[
             str | None,
-            typer.Argument(help="resnet50, timm:NAME, hf:CONFIG.json, module:callable.", rich_help_panel=_NETWORK),
+            typer.Argument(help="resnet50, timm:NAME, hf:CONFIG.json, FILE.py:callable.", rich_help_panel=_NETWORK),
         ]
     ),
     "inputs": _option(

@@ -70,8 +70,8 @@ class NetworkConfig(WithPrecision):
 
     name: str = Field(
         description="a network of torchvision (classification, segmentation or video), `timm:NAME`, `hf:CONFIG.json` "
-        "for a model of the library transformers by its configuration, or package.module:callable that returns a "
-        "torch.nn.Module",
+        "for a model of the library transformers by its configuration, or package.module:callable or FILE.py:callable "
+        "that returns a torch.nn.Module",
         examples=["resnet18", "timm:efficientnet_lite0", "hf:bert.json", "my_package.models:build"],
     )
     input: Shape | None = Field(

@@ -83,7 +83,7 @@ def _of_torchvision(name: str) -> Constructor:
     raise NetworkError(
         f"network {name!r} is no classification, segmentation or video network of torchvision"
         f"{did_you_mean(name, [*classification, *video, *segmentation])} "
-        "A network of your own is written package.module:callable."
+        "A network of your own is written package.module:callable or FILE.py:callable."
     )
 
 
@@ -117,17 +117,18 @@ def _timm_with(name: str) -> Any:
 
 def _imported(name: str) -> Constructor:
     module_name, _, attribute = name.partition(":")
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)  # and it stays: the constructor may import more
+    here = Path.cwd()
+    if module_name.endswith(".py"):
+        file = Path(module_name)
+        here, module_name = file.parent.resolve(), file.stem
+    if str(here) not in sys.path:
+        sys.path.insert(0, str(here))  # and it stays: the constructor may import more
     try:
         module = importlib.import_module(module_name)
     except (*FAULTS, SyntaxError, SystemExit) as error:  # a script ends when it is imported
-        written = module_name.removesuffix(".py").strip("./").replace("/", ".")
-        hint = f" A module is written without folders and .py: {written}:{attribute}." if written != module_name else ""
         raise NetworkError(
             f"network {name}: module {module_name!r} cannot be imported ({summary(error)}). "
-            f"It is looked for in {here} and among the installed packages.{hint}"
+            f"It is looked for in {here} and among the installed packages."
         ) from error
     constructor: Constructor | None = getattr(module, attribute, None)
     if not callable(constructor):

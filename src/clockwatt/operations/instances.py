@@ -87,6 +87,10 @@ class Instance:
             memo[id(tensor)] = torch.nn.Parameter(moved, tensor.requires_grad) if is_parameter else moved
             if not is_parameter and not tensor.is_meta and tensor.numel() <= MOST_ELEMENTS:
                 values.keep(moved, tensor.detach().cpu())
+        computed = (one for part in self._module.modules() for one in vars(part).values())  # as by weight_norm
+        for tensor in computed:
+            if isinstance(tensor, torch.Tensor) and not tensor.is_leaf:
+                memo[id(tensor)] = tensor.detach().to("meta")
         try:
             module = copy.deepcopy(self._module, memo)
         except FAULTS as error:

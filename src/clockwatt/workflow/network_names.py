@@ -37,14 +37,15 @@ def check_names(campaign: CampaignConfig, source: str) -> None:
         if not rest:
             wrong = bool(known) and network.name not in known
             what = f"no network of torchvision{did_you_mean(network.name, sorted(known))}"
-        elif library == "hf":
-            wrong, what = not Path(rest).is_file(), f"no file {rest} here."
+        elif library == "hf" or library.endswith(".py"):
+            file = rest if library == "hf" else library
+            wrong, what = not Path(file).is_file(), f"no file {file} here."
         else:
             wrong, what = library != "timm" and not _exists(library), f"no module {library!r} here or installed."
         if wrong:
             raise ConfigError(
                 f"{source}: {key}[{number}].name: {network.name!r}: {what} A network of your own is written "
-                "package.module:callable."
+                "package.module:callable or FILE.py:callable."
             )
 
 

@@ -285,6 +285,13 @@ HERE = r"\(\S*/unit/operations/test_tracing\.py:\d+, the network itself\)\."
         ),
         (lambda m, x: None, r"its forward gives no tensor but NoneType"),
         (
+            lambda m, x: torch.autograd.grad(m.part(x).sum(), x)[0],
+            rf"torch\.autograd\.grad computes gradients, .* {HERE} Predict training .* of the module that it",
+        ),
+        (lambda m, x: m.part(x).sum().backward(), rf"torch\.Tensor\.backward computes gradients, .* {HERE}"),
+        (lambda m, x: torch.func.vmap(m.part)(x), rf"uses torch\.func, .* {HERE} Write it for the whole batch\.$"),
+        (lambda m, x: torch.func.jacrev(m.part)(x), rf"uses torch\.func, .* {HERE} Write it for"),
+        (
             lambda m, x: torch.compile(m.part, backend="eager")(x),
             rf"calls a function compiled by torch\.compile {HERE}",
         ),
@@ -364,6 +371,19 @@ def test_a_checkpointed_part_runs_without_gradients_and_again_with_them(own, ree
         ("first", False, True), ("part", True, False), ("part", False, True),
     ]  # fmt: skip
     assert names(trace(name)).count("torch.nn.functional.linear") == 2
+
+
+def test_kernels_that_a_network_excludes_are_noted(own):
+    def attention(module, x):
+        return nn.functional.scaled_dot_product_attention(x, x, x)
+
+    def by_math(module, x):
+        with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+            return attention(module, x)
+
+    assert trace(own(Forward(attention))).assumed_branches == []
+    (noted,) = trace(own(Forward(by_math))).assumed_branches
+    assert noted == ": attention takes the kernel that PyTorch chooses where all are allowed"
 
 
 def test_selective_checkpointing_is_refused(own):

@@ -68,6 +68,31 @@ def test_a_module_a_class_and_a_function_are_answered(predictors):
     assert product.breakdown()["operation"].to_list() == ["matmul 64×32 · 32×16"]
 
 
+@pytest.mark.parametrize("norm", [torch.nn.utils.weight_norm, torch.nn.utils.spectral_norm])
+def test_a_weight_that_hooks_compute_is_no_obstacle(predictors, norm):
+    found = predictors.predict(norm(torch.nn.Linear(16, 16)), (8, 16), gpu="a30", point="sm1200")
+    assert found.expected.calls > 1
+
+
+@pytest.mark.parametrize("gpu", ["rtx2080ti", "virtual:rtx2080ti"])
+def test_a_gpu_without_bfloat16_is_named(gpu):
+    warning = "RTX 2080 Ti emulates bfloat16, which is slow and was not measured. Choose float16."
+    assert clockwatt.predict("resnet18", gpu=gpu, precision="bf16-mixed").warnings[0] == warning
+    assert warning not in clockwatt.predict("resnet18", gpu=gpu, precision="fp16").warnings
+
+
+class Attention(torch.nn.Linear):
+    """Its views lie apart from its other operations where matrix products alone lack TF32."""
+
+    def forward(self, x):
+        q, k, v = super().forward(x).view(8, 16, 3, 2, 8).permute(2, 0, 3, 1, 4)
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v)
+
+
+def test_operations_without_device_work_may_have_settings_of_their_own():
+    assert clockwatt.predict(Attention(16, 48), (8, 16, 16), gpu="h200", precision="tf32-conv").time_s > 0
+
+
 def test_a_named_network_and_its_instance_have_the_same_operations(predictors):
     module = torchvision.models.resnet18()
     one = predictors.predict(module, torch.zeros(2, 3, 64, 64), gpu="a30", point="sm1200")

@@ -241,7 +241,7 @@ def test_limits_that_contradict_each_other_say_what_the_one_leaves(ask, answer):
     ("name", "content", "words"),
     [
         ("script_that_ends", "raise SystemExit(0)", ["'script_that_ends' cannot be imported (SystemExit: 0)"]),
-        ("of_a_file.py", "", ["cannot be imported", "without folders and .py: of_a_file:build"]),
+        ("of_a_file.py", "", ["module 'of_a_file' has no callable 'build'"]),
         ("no_module", "def build(): return 3", ["gives a value of type int, not a torch.nn.Module"]),
     ],
 )
@@ -253,6 +253,16 @@ def test_a_network_of_ones_own_that_is_none_is_one_message(ask, tmp_path, monkey
     assert (code, printed) == (1, "")
     for word in words:
         assert word in said
+
+
+def test_a_network_of_a_file_is_found_by_its_path(ask, tmp_path, monkeypatch):
+    (tmp_path / "nets").mkdir()
+    (tmp_path / "nets" / "of_path.py").write_text("import torch\ndef build(): return torch.nn.ReLU()")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    for path in ("nets/of_path.py", tmp_path / "nets" / "of_path.py"):
+        code, _, said = ask("predict", f"{path}:build", "--input", "8,3", "--gpu", "a30", "--point", "sm900")
+        assert code == 0, said
 
 
 @pytest.mark.parametrize(

@@ -59,6 +59,17 @@ def _convolution_output(output: torch.Tensor, x: torch.Tensor, weight: torch.Ten
     return output if chosen is None else torch.empty_like(output, memory_format=chosen)
 
 
+def restricts_attention() -> bool:
+    """Whether the network, as with `sdpa_kernel`, excludes kernels of attention."""
+    allowed = torch.backends.cuda
+    return not (
+        allowed.flash_sdp_enabled()
+        and allowed.mem_efficient_sdp_enabled()
+        and allowed.cudnn_sdp_enabled()
+        and allowed.math_sdp_enabled()
+    )
+
+
 def fused_attention(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> torch.Tensor | None:
     """What scaled_dot_product_attention gives on meta when a fused kernel runs, or None where none would.
 

@@ -100,6 +100,8 @@ def cause(error: BaseException, func: Callable[..., Any] | None, fitting: str) -
             "uses activation checkpointing or hooks on saved tensors",
             "Switch them off: clockwatt cannot trace them.",
         )
+    if "storage of BatchedTensor" in text or "storage of TensorWrapper" in text:
+        return "uses torch.func, such as vmap or grad, which clockwatt cannot trace", "Write it for the whole batch."
     if "torch.compile stance" in text:
         return "calls a function compiled by torch.compile", "Give the network without torch.compile."
     if func is torch.Tensor.cuda or "CUDA" in text or "NVIDIA" in text:

@@ -22,7 +22,7 @@ from clockwatt.operations.spec.operation import Operation
 from clockwatt.operations.trace.autocast import Autocast
 from clockwatt.operations.trace.call import InterceptedCall, storage_of
 from clockwatt.operations.trace.gradients import GradientGraph
-from clockwatt.operations.trace.meta import fused
+from clockwatt.operations.trace.meta import fused, restricts_attention
 from clockwatt.operations.trace.recurrent import is_packed
 from clockwatt.operations.trace.refusals import cause, line_of_network
 
@@ -174,6 +174,8 @@ class Tracer(TorchFunctionMode):
             return self._run_unlisted(func, args, kwargs)
         if func is torch._grouped_mm:
             self._note([evenly_spread(kwargs["offs"].shape[0])] if kwargs.get("offs") is not None else [])
+        if func is torch.nn.functional.scaled_dot_product_attention and restricts_attention():
+            self._note(["attention takes the kernel that PyTorch chooses where all are allowed"])
         if func is torch.nn.functional.embedding:
             self._check_ids(func, *(argument(args, kwargs, place) for place in ((0, "input"), (1, "weight"))))
         if self.autocast[-1] is not None:
@@ -219,6 +221,11 @@ class Tracer(TorchFunctionMode):
         if func is torch.Tensor.__iter__ and self._values.of(args[0]) is not None:
             with self:
                 return iter(args[0].unbind())
+        if func in (torch.autograd.grad, torch.Tensor.backward):
+            raise self.refusal(
+                f"{functions.described(func)} computes gradients, which clockwatt cannot trace",
+                "Predict training (`--pass training`, `training=True`) of the module that it differentiates.",
+            )
         result = self._run(func, args, kwargs)
         if any(tensor.is_meta for tensor in tensors_in(result)):
             raise self.refusal(
