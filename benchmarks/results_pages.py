@@ -17,7 +17,12 @@ from result_file import RESULTS
 DOCS = Path(__file__).parents[1] / "docs" / "results"
 PAGES = {
     "reproductions": ("Reproductions", "What of the five studies that clockwatt continues is reproduced?"),
-    "unseen-networks": ("Unseen networks", "How accurate are predictions of networks that were never measured?"),
+    "unseen-networks": (
+        "Unseen networks",
+        "How accurate are predictions of networks that no predictor was trained on?",
+    ),
+    "compiled-passes": ("Compiled passes", "How accurate are predictions of `torch.compile` and of CUDA graphs?"),
+    "intervals": ("Intervals", "How often do 90 % intervals contain the measured value, and how wide are they?"),
     "memory": ("Memory", "How accurate is the predicted peak memory of a pass?"),
     "preflight": (
         "Preflight",
@@ -56,14 +61,32 @@ PAGES = {
     "workloads": ("Workloads", "What do the recorded workloads take on a GPU?"),
 }
 """Page to its title and the question that it answers."""
+LEGENDS = {
+    "unseen-networks": (
+        "Each set of networks was drawn by a seed and measured on its day.",
+        "*Host calibrated*: predicted with `--host` and a profile of the measuring host.",
+        "Errors below are median / 90th percentile, in %.",
+        "Coverage is the share of 90 % intervals that contain the measured value, with its own 95 % interval.",
+        "(!): that interval excludes 90 %. The half-width is a median.",
+    ),
+    "compiled-passes": (
+        "Two sets of networks were each measured eager, compiled, and with CUDA graphs (*graph*).",
+        "Errors below are median / 90th percentile. Coverage of 90 % intervals / median half-width.",
+    ),
+}
+"""Page to sentences that explain its tables."""
+MOST_TARGETS = 20
+"""Targets of a page that stand together at its top; more stand with their results."""
 INTERVAL = re.compile(r"(?P<coverage>\d[^±]*?) (?P<half_width>±[^,]+), (?P<score>[\d.]+)")
+ALL = "all"
+ERRORS = re.compile(r"\d+\.\d / \d")
 OF_INTERVAL = ("coverage", "half-width", "interval score")
 
 
 def pages() -> dict[str, str]:
     """Return every page of results in Markdown, by its file name."""
     files = sorted(RESULTS.glob("*.json"))
-    results = [json.loads(file.read_text(encoding="utf-8")) for file in files]
+    results = [json.loads(file.read_text(encoding="utf-8")) | {"file": file.name} for file in files]
     results.sort(key=lambda result: -len(result["targets"]))
     unknown = {result["page"] for result in results} - PAGES.keys()
     if unknown:
@@ -82,8 +105,7 @@ def _index(results: list[dict[str, Any]]) -> str:
     ]
     for page, (title, question) in PAGES.items():
         targets = [target for result in results if result["page"] == page for target in result["targets"]]
-        met = f"{sum(target['met'] for target in targets)} of {len(targets)}" if targets else "none stated"
-        lines.append(f"| [{title}]({page}.md): {question} | {met} |")
+        lines.append(f"| [{title}]({page}.md): {question} | {_met(targets) if targets else 'none stated'} |")
     return "\n".join([*lines, "", *_how_made(), ""])
 
 
@@ -98,35 +120,82 @@ def _how_made() -> list[str]:
 def _page(page: str, results: list[dict[str, Any]]) -> str:
     title, question = PAGES[page]
     lines = [f"# {title}", "", question, "", *_summary(results)]
+    if page in LEGENDS:
+        lines += [*(f"- {sentence}" for sentence in LEGENDS[page]), ""]
     targets = [target for result in results for target in result["targets"]]
-    if targets:
-        lines += ["| target | wanted | reached | met |", "| --- | --- | --- | --- |"]
-        lines += [_row([t["name"], t["target"], t["value"], "yes" if t["met"] else "**no**"]) for t in targets]
-        lines.append("")
+    together = len(targets) <= MOST_TARGETS
+    lines += _targets(targets) if together else []
     for result in results:
         lines += [f"## {result['title']}", "", *_provenance(result), ""]
+        lines += [] if together else _targets(result["targets"])
         if result["rows"]:
-            lines += [*_table(*_with_intervals_split(result["columns"], result["rows"])), ""]
+            grouped = result["rows"][0][0] == ALL and "coverage of time" in result["columns"]
+            lines += _by_group(result) if grouped else _table(result["columns"], result["rows"])
         if result["notes"]:
             lines += [*(f"- {note}" for note in result["notes"]), ""]
     return "\n".join(lines)
 
 
+def _targets(targets: list[dict[str, Any]]) -> list[str]:
+    rows = [[t["name"], t["target"], t["value"], "yes" if t["met"] else "**no**"] for t in targets]
+    return _table(["target", "wanted", "reached", "met"], rows) if rows else []
+
+
 def _summary(results: list[dict[str, Any]]) -> list[str]:
-    """Return the medians of all passes of each test set, where results state them in a row `all`."""
-    found = [(result, row) for result in results for row in result["rows"] if row[0] == "all"]
+    """Return the medians of all passes of each set, where results state them in rows `all`, or of `both` passes."""
+    found = [
+        (result, dict(zip(result["columns"], row, strict=True)))
+        for result in results
+        for row in result["rows"]
+        if "passes" in result["columns"] and (row[0] == ALL or row[1] == "both")
+    ]
     if len(found) < 2:
         return []
-    shown = [name for name in found[0][0]["columns"][1:] if not name.startswith("coverage")]
-    rows = [
-        [result["title"], *(str(row[result["columns"].index(name)]).split(" / ")[0] for name in shown)]
-        for result, row in found
+    found.sort(key=lambda entry: (-int(entry[1]["passes"]), entry[0]["title"]))
+    errors = [name for name in found[0][1] if any(ERRORS.match(str(row.get(name))) for _, row in found)]
+    shown = [*(name for name in ("mode", "passes") if name in found[0][1]), *errors]
+    rows, before = [], ""
+    for result, row in found:
+        title = result["title"]
+        ends = [f"[{title}](#{_anchor(title)})", _met(result["targets"])] if title != before else ["", ""]
+        rows.append([ends[0], *(str(row[name]).split(" / ")[0] for name in shown), ends[1]])
+        before = title
+    return ["## Summary", "", *_table(["median error, %", *shown, "targets met"], rows)]
+
+
+def _met(targets: list[dict[str, Any]]) -> str:
+    return f"{sum(target['met'] for target in targets)} of {len(targets)}" if targets else "–"
+
+
+def _anchor(title: str) -> str:
+    return re.sub(r"[^\w\- ]", "", title).strip().lower().replace(" ", "-")
+
+
+def _by_group(result: dict[str, Any]) -> list[str]:
+    """Return the errors of all passes, of each pass, precision and kind, and the intervals of all but kinds."""
+    columns = result["columns"]
+    first = next(place for place, name in enumerate(columns) if name.startswith("coverage"))
+    errors = [
+        [*row[:2], *(" / ".join(str(cell).split(" / ")[:2]) for cell in row[2:first])]
+        for row in result["rows"]
+        if not row[0].startswith(("day:", "batch:"))
     ]
-    return ["## Summary", "", *_table(["median error, %", *shown], rows), ""]
+    intervals = [
+        [row[0], *("–" if cell == "nan" else str(cell).rpartition(", ")[0] or cell for cell in row[first:])]
+        for row in result["rows"]
+        if row[0].startswith((ALL, "pass:", "precision:"))
+    ]
+    return [
+        *_table(columns[:first], errors),
+        *_table([columns[0], *columns[first:]], intervals),
+        f"- Days, batches, further percentiles and interval scores: `benchmarks/results/{result['file']}`.",
+        *([] if result["notes"] else [""]),
+    ]
 
 
 def _table(columns: list[str], rows: list[list[Any]]) -> list[str]:
-    return [_row(columns), _row(["---"] * len(columns)), *map(_row, rows)]
+    columns, rows = _with_intervals_split(columns, rows)
+    return [_row(columns), _row(["---"] * len(columns)), *map(_row, rows), ""]
 
 
 def _with_intervals_split(columns: list[str], rows: list[list[Any]]) -> tuple[list[str], list[list[Any]]]:

@@ -92,18 +92,18 @@ def write_regret(found: pd.DataFrame) -> None:
             rows.append([f"least {what}", label, len(lost), f"{right:.0f} %", f"{100 * lost.mean():.1f} %",
                          shown(lost), f"{100 * lost.max():.0f} %"])  # fmt: skip
     result_file.write(
-        "unseen-networks",
-        "Eager, compiled or captured: regret of choosing by predictions, H100, 2 cards",
+        "compiled-passes",
+        "Regret of choosing eager, compiled or captured by predictions: first set, H100, 2 cards",
         ["choice of", "mode", "passes", "best chosen", "mean regret", "median / 90th percentile", "worst"],
         rows,
-        notes=["The passes and predictions are those of the table of compiled passes. Each keeps its precision."],
+        notes=["The passes and predictions are those of the first set. Each keeps its precision."],
         file=result_file.RESULTS / "compiled-regret.json",
         hardware=HARDWARE,
     )
 
 
-def table(found: pd.DataFrame) -> tuple[list[list[Any]], list[dict[str, Any]]]:
-    """Return rows of COLUMNS, and targets."""
+def table(found: pd.DataFrame, of: str) -> tuple[list[list[Any]], list[dict[str, Any]]]:
+    """Return rows of COLUMNS, and targets of the set `of`."""
     times = found[found["quantity"] == "device_s"]
     eager = times[times["mode"] == "eager"]
     rows: list[list[Any]] = []
@@ -111,12 +111,12 @@ def table(found: pd.DataFrame) -> tuple[list[list[Any]], list[dict[str, Any]]]:
     for pass_ in ("both", "inference", "training"):
         for mode in MODES:
             part = found[(found["mode"] == mode) & ((pass_ == "both") | (found["pass"] == pass_))]
-            of = {name: part[part["quantity"] == name] for name in (*QUANTITIES, "memory")}
-            device, ratio = of["device_s"], ratio_errors(of["device_s"], eager)
+            parts = {name: part[part["quantity"] == name] for name in (*QUANTITIES, "memory")}
+            device, ratio = parts["device_s"], ratio_errors(parts["device_s"], eager)
             rows.append([
-                mode, pass_, len(of["time_s"]), len(device), shown(device["error"]),
-                "–" if mode == "eager" else shown(ratio), *(shown(of[name]["error"]) for name in QUANTITIES[1:]),
-                *(coverage(of[name]) for name in QUANTITIES), shown(of["memory"]["error"]),
+                mode, pass_, len(parts["time_s"]), len(device), shown(device["error"]),
+                "–" if mode == "eager" else shown(ratio), *(shown(parts[name]["error"]) for name in QUANTITIES[1:]),
+                *(coverage(parts[name]) for name in QUANTITIES), shown(parts["memory"]["error"]),
             ])  # fmt: skip
             if pass_ == "both" and mode != "eager":
                 for what, value, most in (
@@ -124,9 +124,9 @@ def table(found: pd.DataFrame) -> tuple[list[list[Any]], list[dict[str, Any]]]:
                     ("device time, 90th percentile", device["error"].quantile(0.9), 25),
                     ("ratio to eager, median", ratio.median(), 10),
                 ):
-                    targets.append(result_file.target(f"H100, {mode}: {what}", 100 * value, at_most=most, unit="%"))
+                    targets.append(result_file.target(f"{of}, {mode}: {what}", 100 * value, at_most=most, unit="%"))
                 share = 100 * device["held"].mean()
-                name = f"H100, {mode}: coverage of device time"
+                name = f"{of}, {mode}: coverage of device time"
                 targets.append(result_file.target(name, share, at_least=85, at_most=95, unit="%"))
     return rows, targets
 
@@ -135,15 +135,14 @@ def main() -> None:
     """Score, and write the tables."""
     found = compared()
     write_regret(found)
-    rows, targets = table(found)
+    rows, targets = table(found, "first set")
     result_file.write(
-        "unseen-networks",
-        "Compiled passes and CUDA graphs, predicted before they were measured: H100, 2 cards",
+        "compiled-passes",
+        "First set, predicted before it was measured: H100, 2 cards",
         COLUMNS,
         rows,
         targets=targets,
         notes=[
-            "Errors: median / 90th percentile. Coverage of 90 % intervals / median half-width.",
             "A seed drew 46 passes in tf32, bf16 and bf16-mixed.",
             "One of them did not compile in time, and the measuring machine's version of timm lacks another.",
             "Some training passes launch more kernels than a GPU queues: their device time is not measured.",
@@ -156,10 +155,10 @@ def main() -> None:
         hardware=HARDWARE,
     )
     result_file.write(
-        "unseen-networks",
-        "The same passes, predicted again after they were measured: H100, 2 cards",
+        "compiled-passes",
+        "First set, predicted again after it was measured: H100, 2 cards",
         COLUMNS,
-        table(compared(predictions="predicted-again-h100.json"))[0],
+        table(compared(predictions="predicted-again-h100.json"), "first set again")[0],
         notes=[
             "Predicted by the version of this table's date. The measurements were known, so that no target is judged.",
             "Compiled and captured passes have a peak memory since.",
@@ -170,27 +169,28 @@ def main() -> None:
     )
     drawn = "Another seed drew 46 passes of networks that the first set lacks. The card was another one."
     second = HERE / "second"
-    for folder, name, title, notes in (
-        (second, "predicted-h100.json", "predicted before they were measured",
+    for folder, name, of, title, notes in (
+        (second, "predicted-h100.json", "second set", "Second set, predicted before it was measured",
          [drawn, "Predicted by commit 5de9d2ff, whose intervals are of operations alone.", "Host not calibrated."]),
-        (second, "predicted-again-h100.json", "predicted with intervals and gaps fitted to the first set",
+        (second, "predicted-again-h100.json", "second set again",
+         "Second set, predicted again with intervals and gaps of the first",
          [drawn, "Predicted after they were measured. Profiles of twelve suggested the gap.",
           "Only the first set gave the gap's size, and the host time of a compiled training pass.",
           "Host not calibrated."]),
-        (second / "calibrated", "predicted-h100.json", "half of it measured again, with the host calibrated",
+        (second / "calibrated", "predicted-h100.json", "half of the second set",
+         "Half of the second set, measured again, host calibrated",
          ["Every second pass of the set, on a third card. `host.json` is the profile, measured just before.",
           "This set showed that host time of compiled training was missing; the first set gave its size.",
           "The energy of most training passes is predicted too low on this card, also of eager ones."]),
     ):  # fmt: skip
-        rows, targets = table(compared(folder, name))
+        rows, targets = table(compared(folder, name), of)
         result_file.write(
-            "unseen-networks",
-            f"A second set of compiled passes and CUDA graphs, {title}: H100, 1 card",
+            "compiled-passes",
+            f"{title}: H100, 1 card",
             COLUMNS,
             rows,
             targets=targets,
             notes=[
-                "Errors: median / 90th percentile. Coverage of 90 % intervals / median half-width.",
                 *notes,
                 "Peak memory is predicted as that of the eager pass here; the page Memory has the model used now.",
             ],

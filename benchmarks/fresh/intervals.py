@@ -193,7 +193,7 @@ def main() -> None:
             shares.append([gpu.upper(), f"{bottleneck}-bound", len(own), f"±{half_width(own):.0%}", *means])
         print(gpu, *table[-2 - len(CLASSES) :], *shares[-2:], sep="\n", flush=True)
     result_file.write(
-        "unseen-networks",
+        "intervals",
         "Calibrations of intervals",
         ["GPU", "calibration", *QUANTITIES],
         table,
@@ -208,7 +208,7 @@ def main() -> None:
         ],
     )
     result_file.write(
-        "unseen-networks",
+        "intervals",
         "Where the width of the interval of energy comes from",
         ["GPU", "passes", "number", "median half-width", "operations and composition", "host", "card"],
         shares,

@@ -68,20 +68,16 @@ TARGETS = {
 }  # fmt: skip
 """At most so many per cent, by GPU."""
 OF_A_DAY = {
-    SETS["seventh"].day: ("Kinds that predictors missed", {}),
+    SETS["seventh"].day: ("kinds that predictors missed", {}),
     SETS["eighth"].day: (
-        "Autocast and channels last",
+        "autocast and channels last",
         {"device time, median": 6, "device time, 90th percentile": 18,
          "energy with a calibrated host, median": 9, "energy with a calibrated host, 90th percentile": 25},
     ),
-    SETS["ninth"].day: ("Held-out networks of all kinds, drawn on 2026-11-26", None),
-    SETS["tenth"].day: ("Held-out networks of all kinds, drawn anew on 2026-11-26", None),
+    SETS["ninth"].day: ("all kinds, slow host", None),
+    SETS["tenth"].day: ("all kinds", None),
 }  # fmt: skip
-"""Day of a set with a result of its own to its title and targets; None for those of the GPU."""
-_NOTE = (
-    "Errors in %: median / 90th / 95th percentile / worst. Coverage of 90 % intervals, with its own 95 % interval, "
-    "median half-width and interval score."
-)
+"""Day of a set with a result of its own to its name and targets; None for those of the GPU."""
 HOST_PACED = 1.3
 """A pass is surely paced by its host where it takes so many times its device time."""
 _DEVICE = next(cost for cost in COSTS if cost.measured == TIME_DEVICE)
@@ -335,11 +331,13 @@ def report(compared: pd.DataFrame) -> str:
 def write_result(compared: pd.DataFrame, gpu: str, profile: HostProfile | None, output: Path) -> None:
     """Write the tables as a result of the page of unseen networks; the targets are for sets of all kinds."""
     days = sorted(compared["day"].unique())
-    title, of_set = OF_A_DAY[days[0]] if len(days) == 1 and days[0] in OF_A_DAY else ("", None)
+    kind, of_set = OF_A_DAY[days[0]] if len(days) == 1 and days[0] in OF_A_DAY else ("all kinds", None)
+    title = f"Day{'s' * (len(days) > 1)} {', '.join(map(str, days))}, {kind}"
     targets = TARGETS.get(gpu, {}) if of_set is None else of_set
-    notes = [_NOTE]
+    notes = []
     if profile is not None:
-        title += ", host calibrated"
+        if of_set is not None:  # those of all kinds were measured once
+            title += ", host calibrated"
         notes.append(f"`clockwatt calibrate --host` took {profile.seconds:.0f} s on this machine before the passes.")
     if SETS["eighth"].day in days:
         notes.append(eager_ratio(compared))
@@ -364,10 +362,10 @@ def write_result(compared: pd.DataFrame, gpu: str, profile: HostProfile | None, 
     }  # fmt: skip
     cards, name = compared["card"].nunique(), gpu.upper()
     of_cards = f"{cards} card{'s' * (cards > 1)}"
-    label = f"{name}, {title.lower()}" if title else name
+    label = f"{title[0].lower()}{title[1:]}, {name}"
     result_file.write(
         "unseen-networks",
-        f"{title}: {name}, {of_cards}" if title else f"Held-out test sets: {name}, {len(days)} sets, {of_cards}",
+        f"{title}: {name}, {of_cards}",
         ["networks", *columns.values()],
         rows,
         file=output,
