@@ -74,7 +74,7 @@ def mismatches(operation: Operation, pass_: str, device: torch.device | str = "c
         outputs = built.forward()
         if operation.is_optimizer:
             return []
-        given = list(tensors_in(outputs)) or [built.tensors[number] for number in operation.mutates]
+        given = tensors_in(outputs) or [built.tensors[number] for number in operation.mutates]
         found = [*_outputs_differ(operation, given, trains)]
         gradients = built.backward(outputs)
     leaves = [tensor for tensor in operation.tensors if tensor.grad]

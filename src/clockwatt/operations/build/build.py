@@ -234,7 +234,7 @@ def _backward(built: BuiltOperation) -> Callable[[Any], tuple[torch.Tensor | Non
     def backward(outputs: Any) -> tuple[torch.Tensor | None, ...]:
         if isinstance(outputs, torch.Tensor):
             return torch.autograd.grad(outputs, leaves, gradients, allow_unused=True)
-        given = list(tensors_in(outputs))
+        given = tensors_in(outputs)
         return torch.autograd.grad([given[number] for number in arriving], leaves, gradients, allow_unused=True)
 
     return backward

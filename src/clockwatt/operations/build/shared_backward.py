@@ -62,7 +62,7 @@ class SharedBackward:
             if isinstance(given, torch.Tensor):
                 outputs.append(given)
             else:
-                tensors = list(tensors_in(given))
+                tensors = tensors_in(given)
                 outputs.extend(tensors[number] for number in self._arriving)
         _Loss.apply(self._start, self._gradients, *outputs).backward(self._start)
 

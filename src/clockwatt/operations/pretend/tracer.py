@@ -400,7 +400,7 @@ class PretendTracer(Tracer):
             return args[0]
         args, kwargs, moved = _on_meta(func, args, kwargs)
         func = _T.to if func is _T.cuda else func
-        given = list(tensors_in((args, kwargs)))
+        given = tensors_in((args, kwargs))
         on_gpu = [tensor for tensor in given if tensor.is_meta]
         if not moved and not on_gpu:
             return func(*args, **kwargs)

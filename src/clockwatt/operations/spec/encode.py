@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ _FORMATS: dict[str, torch.memory_format] = {name: getattr(torch, name) for name 
 _FORMAT_NAMES = {value: name for name, value in _FORMATS.items()}
 _LAYOUTS: dict[str, torch.layout] = {name: getattr(torch, name) for name in LAYOUTS}
 _LAYOUT_NAMES = {value: name for name, value in _LAYOUTS.items()}
+_WITHOUT_TENSORS = frozenset({bool, int, float, str, type(None), torch.dtype, torch.device, torch.Size})
 
 
 class NotEncodableError(TypeError):
@@ -42,21 +43,30 @@ def dtype_name(dtype: torch.dtype) -> str:
     return _DTYPE_NAMES[dtype]
 
 
-def tensors_in(value: Any) -> Iterator[torch.Tensor]:
-    """Every tensor in a value of nested lists, tuples, mappings, slices and dataclasses, in order."""
+def tensors_in(value: Any) -> list[torch.Tensor]:
+    """Return every tensor in a value of nested lists, tuples, mappings, slices and dataclasses, in order."""
+    found: list[torch.Tensor] = []
+    _find_tensors(value, found)
+    return found
+
+
+def _find_tensors(value: Any, found: list[torch.Tensor]) -> None:
+    if type(value) in _WITHOUT_TENSORS:  # first, as most values are of these types
+        return
     if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, list | tuple):
-        for entry in value:
-            yield from tensors_in(entry)
+        found.append(value)
+        return
+    entries: Iterable[Any] = ()
+    if isinstance(value, list | tuple):
+        entries = value
     elif isinstance(value, Mapping):
-        for entry in value.values():
-            yield from tensors_in(entry)
+        entries = value.values()
     elif is_dataclass(value) and not isinstance(value, type):
-        for entry in fields(value):
-            yield from tensors_in(getattr(value, entry.name))
+        entries = [getattr(value, entry.name) for entry in fields(value)]
     elif isinstance(value, slice):
-        yield from tensors_in((value.start, value.stop, value.step))
+        entries = value.start, value.stop, value.step
+    for entry in entries:
+        _find_tensors(entry, found)
 
 
 def encode(value: Any, number_of: Callable[[torch.Tensor], int]) -> Any:

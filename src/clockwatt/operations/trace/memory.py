@@ -185,11 +185,11 @@ class _Follower(Tracer):
 
     def _listed(self, name: str, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ARG002  # as `Tracer` calls it
         """Run a call, and follow the values that it gives."""
-        given = list(tensors_in((args, kwargs)))
+        given = tensors_in((args, kwargs))
         versions = [tensor._version for tensor in given]
         result = self._run(dropout if func is torch.nn.functional.dropout else func, args, kwargs)
         if func in _RECURRENT:
-            self._recurrent(_RECURRENT[func], args, list(tensors_in(result)))
+            self._recurrent(_RECURRENT[func], args, tensors_in(result))
         changed = [tensor for tensor, version in zip(given, versions, strict=True) if tensor._version != version]
         self._values.follow(func, args, kwargs, result, changed)
         return result

@@ -191,7 +191,7 @@ class Tracer(TorchFunctionMode):
             result = self._run(func, args, kwargs)
             changed = call.changed()
             self._values.follow(func, args, kwargs, result, [call.given[number] for number in changed])
-            outputs = list(tensors_in(result)) or [call.given[number] for number in changed]
+            outputs = tensors_in(result) or [call.given[number] for number in changed]
             if outputs:
                 self._record(call, outputs, changed)
         except NotEncodableError as error:
