@@ -54,6 +54,15 @@ class Computed:
     assumptions: frozenset[str]
 
 
+_INITIALISERS = frozenset(
+    {
+        *(torch.Tensor.fill_, torch.Tensor.normal_, torch.Tensor.uniform_, torch.Tensor.zero_),
+        *(torch.nn.init.constant_, torch.nn.init.kaiming_uniform_, torch.nn.init.normal_, torch.nn.init.uniform_),
+    }
+)
+"""Functions that change nothing but the values of their first argument."""
+
+
 class _RandomError(Exception):
     """A call draws random numbers."""
 
@@ -84,6 +93,10 @@ class KnownValues:
             return tensor
         known = self._known.get(tensor)
         return None if known is None or self._lost[tensor.untyped_storage()] else known.value
+
+    def none_in(self, tensor: torch.Tensor) -> bool:
+        """Return whether nothing is known of what lies in the storage of a tensor."""
+        return tensor.untyped_storage() not in self._lost
 
     def keep(self, tensor: torch.Tensor, value: torch.Tensor, assumptions: Iterable[str] = ()) -> None:
         """Know a tensor's values, if it is on meta, dense and of the same shape and dtype."""
@@ -151,7 +164,7 @@ class KnownValues:
 
     def compute(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Computed | None:
         """Call a function on the CPU, None where it needs values that are unknown, draws random numbers or fails."""
-        given = list(tensors_in((args, kwargs)))
+        given = tensors_in((args, kwargs))
         if func in _FROM_SHAPES and given and given[0] is args[0] and self.of(args[0]) is None:
             args, given = (torch.empty((), dtype=args[0].dtype).expand(args[0].shape), *args[1:]), given[1:]
         if any(self.of(tensor) is None for tensor in given):
@@ -185,22 +198,23 @@ class KnownValues:
         changed
             Tensors that it changed in place.
         """
-        with _disable_current_modes():  # those of a compiler take no values
-            self._follow(func, args, kwargs, result, list(changed))
+        outputs, changed = tensors_in(result), list(changed)
+        if outputs or changed:
+            with _disable_current_modes():  # those of a compiler take no values
+                self._follow(func, args, kwargs, result, outputs, changed)
 
     def _follow(
         self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any,
-        changed: Sequence[torch.Tensor],
+        outputs: Sequence[torch.Tensor], changed: Sequence[torch.Tensor],
     ) -> None:  # fmt: skip
-        outputs = list(tensors_in(result))
         small = all(output.numel() <= MOST_ELEMENTS for output in outputs)
-        computed = self.compute(func, args, kwargs) if small and (outputs or changed) else None
+        computed = self.compute(func, args, kwargs) if small else None
         if computed is None:
             self._lost.update((one, True) for tensor in changed if (one := tensor.untyped_storage()) in self._lost)
             if not changed:
                 self._assume(func, args, kwargs, result)
             return
-        values = list(tensors_in(computed.result))
+        values = tensors_in(computed.result)
         if len(values) == len(outputs):
             views = {tensor.untyped_storage()._cdata for tensor in tensors_in((args, kwargs))}
             for output, value in zip(outputs, values, strict=True):
@@ -276,6 +290,8 @@ class Constructing(TorchFunctionMode):
         given = [tensor for tensor in tensors_in((args, kwargs)) if tensor.is_meta and not is_lazy(tensor)]
         if not given:
             return func(*args, **kwargs)
+        if func in _INITIALISERS and (args or (given[0],))[0] is given[0] and self._values.none_in(given[0]):
+            return given[0]  # PyTorch would take long to find that meta keeps no values
         versions = [tensor._version for tensor in given]
         result = func(*args, **kwargs)
         changed = [tensor for tensor, version in zip(given, versions, strict=True) if tensor._version != version]

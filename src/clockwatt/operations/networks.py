@@ -178,7 +178,10 @@ def _fill_zero_weights(module: torch.nn.Module) -> None:
 
 def with_dtype(module: torch.nn.Module, dtype: torch.dtype) -> torch.nn.Module:
     """Cast a module's floating-point parameters and buffers in place; complex ones, which `Module.to` casts, stay."""
-    module._apply(lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor)
+    if any(
+        tensor.is_floating_point() and tensor.dtype != dtype for tensor in (*module.parameters(), *module.buffers())
+    ):
+        module._apply(lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor)
     return module
 
 
@@ -224,7 +227,8 @@ def construct_on_meta(network: NetworkConfig, values: KnownValues, *, training: 
     """
     try:
         with without_memory(values):
-            return construct(network, training=training).to("meta")
+            module = construct(network, training=training)
+        return module.to("meta")
     except NetworkError as error:
         if not isinstance(error.__cause__, NotImplementedError | RuntimeError):
             raise
