@@ -10,6 +10,7 @@ from torch._prims_common import suggest_memory_format
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from clockwatt.operations.trace.meta_cache import cached
 from clockwatt.operations.trace.recurrent import fused_recurrent
 
 _aten = torch.ops.aten
@@ -43,14 +44,18 @@ class MetaLayouts(TorchDispatchMode):
     ) -> Any:
         """Run `func`, and lay its output out anew where that is needed."""
         with torch._C.DisableTorchFunction():  # what the backward pass calls is no call of the network's
-            if func in _GRADIENTS_LIKE_SECOND and args[1].is_meta:
-                return torch.empty_like(args[1])
-            result = func(*args, **(kwargs or {}))
-            if func is _aten.convolution.default and result.is_meta:
-                return _convolution_output(result, *args[:2])
-            if func is _aten.native_layer_norm_backward.default and result[0] is not None and result[0].is_meta:
-                return (torch.empty_like(result[0], memory_format=torch.contiguous_format), *result[1:])
-            return result
+            return cached(_run, func, args, kwargs or {})
+
+
+def _run(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    if func in _GRADIENTS_LIKE_SECOND and args[1].is_meta:
+        return torch.empty_like(args[1])
+    result = func(*args, **kwargs)
+    if func is _aten.convolution.default and result.is_meta:
+        return _convolution_output(result, *args[:2])
+    if func is _aten.native_layer_norm_backward.default and result[0] is not None and result[0].is_meta:
+        return (torch.empty_like(result[0], memory_format=torch.contiguous_format), *result[1:])
+    return result
 
 
 def _convolution_output(output: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
