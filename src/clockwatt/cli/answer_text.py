@@ -181,9 +181,7 @@ def _verbose(answer: Answer) -> Iterator[str]:
 
 
 def _host(host: HostAnswer) -> str:
-    saved = quantity(host.graph_saves_s, "s") if host.graph_saves_s > 0 else "nothing"
-    graphs = f"CUDA graphs would save {saved}."
     if host.name is not None:
-        return f"Host {host.name}: its calls take {host.factor:.2f}× those of the median host. {graphs}"
+        return f"Host {host.name}: its calls take {host.factor:.2f}× as long as on the median host."
     sessions = "one session" if host.sessions == 1 else f"{host.sessions} sessions"
-    return f"Host: the median of {sessions}, whose calls took {host.low:.2f}–{host.high:.2f}× as long. {graphs}"
+    return f"Host: the median of {sessions}, whose calls took {host.low:.2f}–{host.high:.2f}× as long."

@@ -35,7 +35,7 @@ def card(
         list[Path] | None, typer.Option(help="File or folder of other cards; else the shipped ones.")
     ] = None,
     measured: Annotated[
-        list[Path] | None, typer.Option(help="Compare the card of this file, without measuring; repeatable.")
+        list[Path] | None, typer.Option(help="Compare the card of this file, without measuring; repeat for several.")
     ] = None,
     output: Annotated[Path | None, typer.Option(help="File to write the measurements to.")] = None,
     rounds: Annotated[int, typer.Option(min=2, help="Measurements of each operation; one takes about 10 s.")] = 5,

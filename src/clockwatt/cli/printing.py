@@ -54,13 +54,13 @@ def measured_words(now: Mapping[str, Any]) -> str:
     """What was measured for an answer."""
     words = (
         f"Measured now: {now['operations']} operations in {now['seconds']:.0f} s; {now['looked_up']} were in the "
-        f"store; {now['left']} are predicted. Device time: ± {now['half_width_before']:.1%} before, "
-        f"± {now['half_width']:.1%} now."
+        f"store; {now['left']} are predicted. Device time: ± {100 * now['half_width_before']:.1f} % before, "
+        f"± {100 * now['half_width']:.1f} % now."
     )
     if now["energies"]:
         words += (
             f" Energy of {now['energies']} operations in {now['energies_s']:.0f} s: dynamic energy "
-            f"± {now['energy_half_width_before']:.1%} before, ± {now['energy_half_width']:.1%} now."
+            f"± {100 * now['energy_half_width_before']:.1f} % before, ± {100 * now['energy_half_width']:.1f} % now."
         )
     return words
 
@@ -101,7 +101,9 @@ def tf32_words(answer: Answer) -> str | None:
     if other.source != answer.source:
         saved = {name: share for name, share in saved.items() if abs(share) >= _BETWEEN_SOURCES}
     less = [
-        f"{abs(share):.0%} {'less' if share > 0 else 'more'} {name}" if abs(share) >= _SAME else f"the same {name}"
+        f"{100 * abs(share):.0f} % {'less' if share > 0 else 'more'} {name}"
+        if abs(share) >= _SAME
+        else f"the same {name}"
         for name, share in saved.items()
     ]
     return f"With --precision tf32: {', '.join(takes)} {other.source}{'; ' * bool(less)}{', '.join(less)}."
@@ -212,10 +214,10 @@ def print_recommendation(
     if answer.regret is not None:
         known = answer.regret
         console.print(
-            f"Checked on {known['networks']} networks measured whole on {best.gpu} at {known['points']} operating "
-            f"points: the chosen point takes on average {known['mean_regret']:.1%} more {answer.objective} than the "
-            "best one. "
-            f"Choosing {known['fixed_point']} for all of them takes {known['fixed_mean_regret']:.1%} more."
+            f"Checked on {known['networks']} networks, measured whole on {best.gpu} at {known['points']} operating "
+            f"points. The chosen point takes {100 * known['mean_regret']:.1f} % more {answer.objective} than the best, "
+            "on average. "
+            f"Choosing {known['fixed_point']} for all of them takes {100 * known['fixed_mean_regret']:.1f} % more."
         )
     if not verbose:
         return

@@ -28,29 +28,31 @@ _METHODS = tuple(name for name in get_args(ControlMethod) if name != "command") 
     ),
 )
 def record(
-    output: Annotated[Path, typer.Option("--output", help="Folder of the record; with --name, of several.")],
+    output: Annotated[Path, typer.Option("--output", help="Folder of the record; with --name, of records.")],
     command: Annotated[list[str] | None, typer.Argument(help="The program and its arguments, after --.")] = None,
     gpu: Annotated[
         list[str] | None,
-        typer.Option("--gpu", help="UUID, beginning of one, index, or virtual:a30; repeat it for several."),
+        typer.Option("--gpu", help="UUID, its beginning, index, or virtual:a30; repeat for several."),
     ] = None,
     all_gpus: Annotated[
-        bool, typer.Option("--all-gpus", help="Every GPU of the machine, idle neighbours too; else the visible ones.")
+        bool, typer.Option("--all-gpus", help="Record every GPU of the machine; else the visible ones.")
     ] = False,
     point: Annotated[str, typer.Option(help="Operating point to hold: default, sm1440, pl150 …")] = "default",
-    method: Annotated[str, typer.Option(help="How it is held: nvml, helper …, see `clockwatt doctor`.")] = "nvml",
-    repeat: Annotated[int, typer.Option(min=1, help="How often the program is run.")] = 1,
+    method: Annotated[str, typer.Option(help="How clocks are set: nvml, helper …, see `clockwatt doctor`.")] = "nvml",
+    repeat: Annotated[int, typer.Option(min=1, help="Run the program so many times.")] = 1,
     rest_to: Annotated[
-        str | None, typer.Option(help="Before each run let the GPUs cool down to this temperature: 35C.")
+        str | None, typer.Option(help="Cool the GPUs down to this temperature before each run: 35C.")
     ] = None,
-    rest_max_s: Annotated[float, typer.Option(min=0, help="Longest such rest, in s.")] = 600,
-    idle_s: Annotated[float, typer.Option(min=0.3, help="How long idle power is read before each run, in s.")] = 3,
-    name: Annotated[str | None, typer.Option(help="Of the record, which is then a folder in --output.")] = None,
-    phases: Annotated[bool, typer.Option(help="Whether Keras, Lightning and transformers mark their phases.")] = True,
+    rest_max_s: Annotated[float, typer.Option(min=0, help="Stop cooling down after this time, in s.")] = 600,
+    idle_s: Annotated[float, typer.Option(min=0.3, help="Read idle power so long before each run, in s.")] = 3,
+    name: Annotated[str | None, typer.Option(help="Name of the record, a folder in --output.")] = None,
+    phases: Annotated[bool, typer.Option(help="Mark phases of Keras, Lightning and transformers.")] = True,
     wait_for_children: Annotated[
-        bool, typer.Option("--wait-for-children", help="Record until all that the program started has ended.")
+        bool, typer.Option("--wait-for-children", help="Record until all child processes have ended.")
     ] = False,
-    show: Annotated[bool, typer.Option("--show", help="Run nothing: show a record again, also one cut off.")] = False,
+    show: Annotated[
+        bool, typer.Option("--show", help="Show an existing record, complete or not; run nothing.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Record time, energy and all sensors of your program."""

@@ -100,7 +100,7 @@ _OPTIONS: dict[str, _Option] = {
     "microbatches": _option(int | None, help="Parts of a pipeline's batch.", panel=_PARALLEL, min=1),
     "schedule": _option(str | None, help="Order of a pipeline: 1f1b or gpipe.", panel=_PARALLEL),
     "measure_missing": _option(
-        str | None, help="Measure uncertain operations: 20, for 30s, or to 5%.", panel=MEASURE, metavar="LIMIT"
+        str | None, help="Measure uncertain operations: 20, 30s, or until 5%.", panel=MEASURE, metavar="LIMIT"
     ),
     "measure_whole": _option(bool, "--measure-whole", help="Measure the pass itself.", panel=MEASURE, default=False),
     "run": _option(
@@ -114,7 +114,7 @@ _OPTIONS: dict[str, _Option] = {
     "catalogue_dir": _option(Path | None, help="Folder of a catalogue; else that of the predictors.", hidden=True),
     "validation_dir": _option(Path | None, help="Folder of `validate`; else next to the predictors.", hidden=True),
     "objective": _option(str, help="Minimise time, energy or edp (their product).", panel=_CHOICE, default="energy"),
-    "max_slowdown": _option(str | None, help="Allowed against the fastest choice: 10% or 0.1.", panel=_CHOICE),
+    "max_slowdown": _option(str | None, help="Most extra time over the fastest choice: 10%.", panel=_CHOICE),
     "power_cap": _option(
         float | None, help="Highest mean power over a pass, in W.", panel=_CHOICE, min=1, field="power_cap_w"
     ),

@@ -178,7 +178,8 @@ def show_best_points(
         if best.point != best.reference_point:
             reference = config.OperatingPoint.parse(best.reference_point)
             than = "its default clock" if reference.is_default else f"{reference.in_words}, its highest clock"
-            line += f"; {best.less_energy:.0%} less energy and {best.more_time:.0%} more time than at {than}"
+            less, more = 100 * best.less_energy, 100 * best.more_time
+            line += f"; {less:.0f} % less energy and {more:.0f} % more time than at {than}"
         print(line)
     if len(found) > most:
         print(f"  … and {len(found) - most} more: clockwatt show --most {len(found)}")
@@ -237,6 +238,6 @@ def _below(gpu: OnGpu, *, verbose: bool) -> list[str]:
 
 
 def _errors(values: list[float]) -> str:
-    """`4.4%`, or the range of several operating points."""
-    low, high = min(values), max(values)
-    return f"{high:.1%}" if f"{low:.1%}" == f"{high:.1%}" else f"{low:.1%} to {high:.1%}"
+    """`4.4 %`, or the range of several operating points."""
+    low, high = (f"{100 * end(values):.1f}" for end in (min, max))
+    return f"{high} %" if low == high else f"{low} to {high} %"

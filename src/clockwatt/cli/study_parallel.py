@@ -17,7 +17,7 @@ from clockwatt.cli.options import WIDEST, Config, GpuLabel, StudyDir
     )
 )
 def study_parallel_run(config_file: Config, gpu: GpuLabel, study_dir: StudyDir) -> None:
-    """Train networks on one and several GPUs, measured."""
+    """Measure training on one and several GPUs."""
     from clockwatt.studies.parallel.measure import measure_study
 
     measure_study(config.load(config_file), gpu, study_dir)

@@ -43,7 +43,7 @@ class HelperMethod(Method):
             return Advice(
                 False,
                 f"{helper} is not installed here",
-                "ask inside a GPU job; an administrator installs it: privileged/README.md",
+                "check inside a GPU job; an administrator installs it: privileged/README.md",
             )
         if _no_new_privileges():
             return Advice(

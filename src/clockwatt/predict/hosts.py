@@ -248,8 +248,8 @@ class HostAnswer:
 
 
 DIFFERENT_HOSTS = (
-    "This pass is host-bound on {}, and the GPUs were measured with different or unknown hosts. Part of the difference "
-    "between these GPUs is that between their hosts. `--host NAME` predicts all of them for one host."
+    "Host-bound on {}, measured with different or unknown hosts: these cause part of the difference between GPUs. "
+    "`--host NAME` predicts all of them for one host."
 )
 """Message of `different_hosts`, with a field for the GPUs."""
 

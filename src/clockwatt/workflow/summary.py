@@ -207,10 +207,10 @@ def _next(campaign: CampaignConfig, failed: list[Outcome], left: list[Outcome]) 
         return [f"Left: {', '.join(dict.fromkeys(one.job.stage for one in left))}. To run them: snakemake"]
     label, gpu = next(iter(campaign.gpus.items()))
     return [
-        f"The answers:   {results}/{layout.PAGE_FILE}, in a browser",
-        f"Results:       {results}/dataset, {results}/predictors, {results}/figures",
-        f"How they came: snakemake --report {results}/index.html",
-        f"To ask them:   clockwatt predict {_network(campaign, gpu)} --gpu {label} --point {gpu.points[0]}",
+        f"Report:     {results}/{layout.PAGE_FILE}, in a browser",
+        f"Results:    {results}/dataset, {results}/predictors, {results}/figures",
+        f"Provenance: snakemake --report {results}/index.html",
+        f"Predict:    clockwatt predict {_network(campaign, gpu)} --gpu {label} --point {gpu.points[0]}",
     ]
 
 
