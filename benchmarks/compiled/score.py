@@ -174,13 +174,13 @@ def main() -> None:
          [drawn, "Predicted by commit 5de9d2ff, whose intervals are of operations alone.", "Host not calibrated."]),
         (second, "predicted-again-h100.json", "second set again",
          "Second set, predicted again with intervals and gaps of the first",
-         [drawn, "Predicted after they were measured. Profiles of twelve suggested the gap.",
-          "Only the first set gave the gap's size, and the host time of a compiled training pass.",
+         [drawn, "Predicted after they were measured. Profiles of twelve passes showed a gap between kernels.",
+          "Its size, and the host time of a compiled training pass, were fitted to the first set alone.",
           "Host not calibrated."]),
         (second / "calibrated", "predicted-h100.json", "half of the second set",
          "Half of the second set, measured again, host calibrated",
          ["Every second pass of the set, on a third card. `host.json` is the profile, measured just before.",
-          "This set showed that host time of compiled training was missing; the first set gave its size.",
+          "This set showed that host time of compiled training was missing. Its size was fitted to the first set.",
           "The energy of most training passes is predicted too low on this card, also of eager ones."]),
     ):  # fmt: skip
         rows, targets = table(compared(folder, name), of)

@@ -203,8 +203,8 @@ def main() -> None:
         notes=[
             "Coverage of 90 % intervals, median half-width and interval score (small is good), all held-out sets.",
             "*Nominal*: errors of operations as stated.",
-            "*Shipped*: scaled by what networks of the training data err by, held out in turn.",
-            "The others: a factor on the nominal intervals from other days of the held-out sets. It is not used.",
+            "*Shipped*: scaled by the errors of networks of the training data, held out in turn.",
+            "Others: nominal times a factor from other days of the held-out sets. They are not used.",
         ],
     )
     result_file.write(
@@ -214,7 +214,9 @@ def main() -> None:
         shares,
         hardware=", ".join(hardware),
         file=result_file.RESULTS / "fresh-interval-shares.json",
-        notes=["Mean shares of the squared half-width, for the median host. Of the host: its range and its error."],
+        notes=[
+            "Mean shares of the squared half-width, for the median host. *Host*: range of hosts, error of host time."
+        ],
     )
 
 
