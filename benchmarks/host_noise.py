@@ -170,7 +170,7 @@ def report(folder: Path, gpu: str) -> None:
         "unseen-networks", "Host-bound passes a second later, and the speed of the core",
         ["process", "moments", "core, slow over fast", "exponent", "a second later", "core's speed known"], table,
         hardware=gpu, notes=[
-            "Seven small networks ran in turn, 0.12 s each. *A second later*: difference to the next turn, median / 90th.",
+            "Seven small networks in turn, 0.12 s each. *A second later*: difference to the next turn, median / 90th.",
             "*Core*: 95 % over 5 % quantile of the time of a loop of plain Python between the passes.",
             "*Known*: the same, of times over a power of the loop's time. The exponent was fitted to the same moments.",
         ],
