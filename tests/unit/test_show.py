@@ -40,9 +40,8 @@ def test_every_point_has_what_was_measured_and_what_is_answered(show, made):
     (gpu,) = shown["gpus"]
     assert [point["point"] for point in gpu["points"]] == ["sm900", "sm1200", "sm1440"]
     rows = pd.read_parquet(made.validation / "networks.parquet")
-    own = rows[
-        (rows["network"] == "net24") & (rows["pass"] == "inference") & (rows["gpu"] == "a30") & rows["execution"]
-    ]
+    of_network = (rows["network"] == "net24") & (rows["pass"] == "inference")
+    own = rows[of_network & (rows["gpu"] == "a30") & (rows["execution"] == "tf32")]
     predictors = clockwatt.load(made.predictors, catalogue_dir=made.catalogue, validation_dir=made.validation)
     for point in gpu["points"]:
         of_point = own[own["point"] == point["point"]].set_index("source")

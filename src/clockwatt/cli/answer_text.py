@@ -55,14 +55,14 @@ def print_answer(answer: Answer, more: Mapping[str, Any] = MappingProxyType({}),
     console.print()
     console.print(_sources(answer, verbose=verbose))
     for line in _below(answer, more):
-        console.print(line, soft_wrap=True, highlight=False)
+        print(line)
     if answer.detail is not None:
         console.print()
         console.print(_operations(answer))
     for warning in warnings_of([answer]):
-        console.print(f"Warning: {warning}", soft_wrap=True, highlight=False)
+        print(f"Warning: {warning}")
     for line in _verbose(answer) if verbose else ():
-        console.print(line, soft_wrap=True, highlight=False)
+        print(line)
 
 
 def headline(answer: Answer) -> str:

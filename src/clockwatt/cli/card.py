@@ -130,10 +130,9 @@ class _Judged:
 
 def _print(compared: pd.DataFrame) -> None:
     """Print a line for each quantity."""
-    from rich.console import Console
     from rich.table import Table
 
-    from clockwatt.cli.options import WIDEST
+    from clockwatt.cli.printing import print_whole
 
     table = Table("quantity", "difference (95 % interval)", "by temperature", "°C (others)", "outlier above", box=None)
     for name, row in compared.iterrows():
@@ -145,4 +144,4 @@ def _print(compared: pd.DataFrame) -> None:
             f"{100 * row['smallest_outlier']:+.1f} %",
             style="bold" if row["outlier"] else None,
         )
-    Console(width=WIDEST, highlight=False).print(table)
+    print_whole(table)

@@ -60,11 +60,8 @@ def compare(
 
 def print_comparison(first: Answer, second: Answer) -> None:
     """Print both answers and their ratios; `second` is relative to `first`."""
-    from rich.console import Console
-
     from clockwatt.cli.answer_text import UNITS, question
-    from clockwatt.cli.options import WIDEST
-    from clockwatt.cli.printing import binary, ratio, table_of, with_ends
+    from clockwatt.cli.printing import binary, print_whole, ratio, table_of, with_ends
 
     relative = second.relative_to
     assert relative is not None
@@ -85,7 +82,7 @@ def print_comparison(first: Answer, second: Answer) -> None:
     for name, one in both.items():
         print(f"{name}: {question(one)}, {one.source}")
     print()
-    Console(width=WIDEST).print(table)
+    print_whole(table)
     if first.input_shape != second.input_shape:
         print("Warning: A and B have inputs of different shapes. Give --input.")
     for name, one in both.items():

@@ -104,15 +104,12 @@ def print_layers(table: pd.DataFrame) -> None:
 
     A narrow terminal has no columns of phases, power and FLOP.
     """
-    from rich.console import Console
+    from clockwatt.cli.printing import fits, print_whole
 
-    from clockwatt.cli.options import WIDEST
-
-    console = Console()
     shown = _layers(table, [name for name in ("forward", "backward") if table[f"{name}_s"].any()], rates=True)
-    narrow = console.measure(shown, options=console.options.update(max_width=WIDEST)).maximum > console.width
-    console.print(_layers(table, [], rates=False) if narrow else shown)
-    if narrow:
+    whole = fits(shown)
+    print_whole(shown if whole else _layers(table, [], rates=False))
+    if not whole:
         print("Phases, power and FLOP of each module: --csv FILE, --json, or a wider terminal.")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from clockwatt.cli.answer_text import question
-from clockwatt.cli.printing import binary, quantity, rounded, table_of
+from clockwatt.cli.printing import MOST_ROWS, binary, quantity, rounded, table_of
 
 if TYPE_CHECKING:
     from clockwatt.predict.parallel.answer import ParallelAnswer
@@ -42,11 +42,10 @@ def print_parallel(answer: ParallelAnswer) -> None:
         f"Host {quantity(answer.host_s, 's')}{host}. This answer has no intervals.",
         *(f"Warning: {warning}" for warning in answer.warnings),
     ]
-    for line in lines:
-        console.print(line, soft_wrap=True, highlight=False)
+    print(*lines, sep="\n")
 
 
-def print_parallel_recommendation(answer: ParallelRecommendation, rows: int = 20) -> None:
+def print_parallel_recommendation(answer: ParallelRecommendation) -> None:
     """Print the candidates, best first, and in words what the best costs relative to one GPU."""
     from rich.console import Console
 
@@ -58,7 +57,7 @@ def print_parallel_recommendation(answer: ParallelRecommendation, rows: int = 20
     console.print()
     numbers = ("step", f"{single.unit}/s", "speed ×", "energy ×", "memory")
     table = table_of("GPUs", "strategy", "point", *numbers, right=("GPUs", *numbers), between=2)
-    for number, one in enumerate(answer.candidates[:rows]):
+    for number, one in enumerate(answer.candidates[:MOST_ROWS]):
         memory = "–" if one.memory_bytes is None else binary(one.memory_bytes)
         table.add_row(
             str(one.gpus), one.strategy or "–", one.point, quantity(one.time_s, "s"), rounded(one.items / one.time_s),
@@ -75,12 +74,11 @@ def print_parallel_recommendation(answer: ParallelRecommendation, rows: int = 20
         *(f"Left out: {reason}" for reason in answer.left_out),
         *(f"Warning: {warning}" for warning in answer.warnings),
     ]
-    if len(answer.candidates) > rows:
-        lines.append(f"{len(answer.candidates) - rows} more candidates with --json.")
+    if len(answer.candidates) > MOST_ROWS:
+        lines.append(f"{len(answer.candidates) - MOST_ROWS} more candidates with --json.")
     if answer.allowed < len(answer.candidates):
         lines.append(f"{len(answer.candidates) - answer.allowed} candidates exceed the limits (listed last, dimmed).")
-    for line in lines:
-        console.print(line, soft_wrap=True, highlight=False)
+    print(*lines, sep="\n")
 
 
 def _words(one: Placement, unit: str) -> str:

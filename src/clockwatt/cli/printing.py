@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 _TWO_DECIMALS = 0.1
 _THREE_DIGITS = 100
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
-
-
 _RATIOS = {"time": "time_s", "energy": "energy_j"}
+MOST_ROWS = 20
+"""Candidates that a table lists."""
 
 
 def passed(answer: Answer) -> str:
@@ -145,37 +145,51 @@ def table_of(*headings: str, right: Collection[str] = (), between: int = 1) -> T
     return table
 
 
-def print_recommendation(
-    answer: Recommendation, more: Mapping[str, Any], *, verbose: bool = False, rows: int = 20
-) -> None:
-    """Print the candidates, best first; `more` was measured for them, `verbose` adds predictors, regret and notes."""
+def fits(table: Table) -> bool:
+    """Return whether the terminal is as wide as a table."""
     from rich.console import Console
 
+    console = Console()
+    return console.measure(table, options=console.options.update(max_width=WIDEST)).maximum <= console.width
+
+
+def print_whole(table: Table) -> None:
+    """Print a table; a narrow terminal, and the log of a job, cut no numbers."""
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    if not fits(table):
+        console.width = WIDEST
+    console.print(table)
+
+
+def print_recommendation(answer: Recommendation, more: Mapping[str, Any], *, verbose: bool) -> None:
+    """Print the candidates, best first; `more` was measured for them, `verbose` adds predictors, regret and notes."""
     best = answer.best
     virtual = " (VIRTUAL GPUs)" if best.virtual else ""
-    several = len(answer.execution) > 1
-    console = Console()
-    wide = console.options.update(max_width=WIDEST)
-    table = _choices(answer, rows, two_lines=False)
-    if console.measure(table, options=wide).maximum > console.width:
-        table = _choices(answer, rows, two_lines=True)
-    console.width = max(console.width, console.measure(table, options=wide).maximum)  # numbers are not cut
     # no title of the table, which a narrow terminal breaks within words
-    console.print(
-        f"{passed(best)}{'' if several else f', {precision(best)}'}: least {answer.objective}{virtual}",
-        soft_wrap=True,
-        highlight=False,
-    )
-    console.print(table)
-    if len(answer.candidates) > rows:
-        console.print(f"{len(answer.candidates) - rows} more candidates with --json.")
+    print(f"{passed(best)}{'' if _several(answer) else f', {precision(best)}'}: least {answer.objective}{virtual}")
+    table = _choices(answer, two_lines=False)
+    print_whole(table if fits(table) else _choices(answer, two_lines=True))
+    for line in _below_choices(answer, more, verbose=verbose):
+        print(line)
+
+
+def _several(answer: Recommendation) -> bool:
+    """Return whether the candidates have several precisions."""
+    return len(answer.execution) > 1
+
+
+def _below_choices(answer: Recommendation, more: Mapping[str, Any], *, verbose: bool) -> Iterator[str]:
+    best, several, count = answer.best, _several(answer), len(answer.candidates)
+    if count > MOST_ROWS:
+        yield f"{count - MOST_ROWS} more candidates with --json."
     if best.relative_to is not None:
-        same_gpu = several and best.relative_to.gpu == best.gpu
         words = standard_words(best.relative_to)
         if several:
-            where = f"the same GPU at {best.relative_to.point}." if same_gpu else words
+            where = f"the same GPU at {best.relative_to.point}." if best.relative_to.gpu == best.gpu else words
             words = f"PyTorch's default precision on {where}"
-        console.print(f"×: relative to {words}", soft_wrap=True, highlight=False)
+        yield f"×: relative to {words}"
 
     def place(one: Answer) -> str:
         return f"{one.gpu} at {one.point}{f' in {one.execution}' if several else ''}"
@@ -186,34 +200,26 @@ def print_recommendation(
         )
         where = place(best).replace(best.gpu, f"{best.gpu} ({best.gpu_name})", 1)
         each = "each at its best" if several else "each at its best operating point"
-        console.print(f"Best GPU: {where}. Other GPUs, {each}: {others}.")
+        yield f"Best GPU: {where}. Other GPUs, {each}: {others}."
     if {one.point for one in answer.candidates} == {"default"}:
-        console.print("Only default was measured. To choose a clock or power limit, measure several in a campaign.")
-    if several and answer.as_good > 1:
-        console.print(f"May be as good as the best: the first {answer.as_good} rows.")
-    elif answer.as_good > 1:
+        yield "Only default was measured. To choose a clock or power limit, measure several in a campaign."
+    if answer.as_good > 1:
         names = ", ".join(place(one) for one in answer.candidates[1 : answer.as_good])
-        console.print(f"May be as good as the best: {names}.")
+        yield f"May be as good as the best: {f'the first {answer.as_good} rows' if several else names}."
     if best.memory is not None:
-        console.print(memory_words(best.memory), soft_wrap=True, highlight=False)
+        yield memory_words(best.memory)
     if (line := tf32_words(best)) is not None:
-        console.print(line, soft_wrap=True, highlight=False)
+        yield line
     for label, now in more.get("measured_now", {}).items():
-        console.print(f"{label}: {measured_words(now)}")
-    for reason in answer.left_out:
-        console.print(f"Left out: {reason}")
+        yield f"{label}: {measured_words(now)}"
+    yield from (f"Left out: {reason}" for reason in answer.left_out)
     if (line := sum_words(answer.candidates)) is not None:
-        console.print(line, soft_wrap=True, highlight=False)
-    for warning in warnings_of([best]):
-        console.print(f"Warning: {warning}")
-    if answer.allowed < len(answer.candidates):
-        console.print(
-            f"{len(answer.candidates) - answer.allowed} of {len(answer.candidates)} candidates exceed the limits "
-            "(listed last, dimmed)."
-        )
-    if answer.regret is not None:
-        known = answer.regret
-        console.print(
+        yield line
+    yield from (f"Warning: {warning}" for warning in warnings_of([best]))
+    if answer.allowed < count:
+        yield f"{count - answer.allowed} of {count} candidates exceed the limits (listed last, dimmed)."
+    if (known := answer.regret) is not None:
+        yield (
             f"Checked on {known['networks']} networks, measured whole on {best.gpu} at {known['points']} operating "
             f"points. The chosen point takes {100 * known['mean_regret']:.1f} % more {answer.objective} than the best, "
             "on average. "
@@ -222,25 +228,24 @@ def print_recommendation(
     if not verbose:
         return
     origins = {one.gpu: one.predictors for one in answer.candidates}
-    console.print(f"Predictors: {'; '.join(f'{gpu}: {origin}' for gpu, origin in origins.items())}.")
-    for note in best.notes:
-        console.print(f"Note: {note}")
+    yield f"Predictors: {'; '.join(f'{gpu}: {origin}' for gpu, origin in origins.items())}."
+    yield from (f"Note: {note}" for note in best.notes)
     if answer.regret is None:
-        console.print(
+        yield (
             "The accuracy of this choice is unknown. To check it, measure networks whole at several operating points "
             f"of {best.gpu} and run `clockwatt validate`."
         )
 
 
-def _choices(answer: Recommendation, rows: int, *, two_lines: bool) -> Table:
+def _choices(answer: Recommendation, *, two_lines: bool) -> Table:
     """Candidates, best first; `two_lines` puts points, modes and intervals below what they belong to."""
-    several = len(answer.execution) > 1
+    several = _several(answer)
     ratios = ("time", "energy") if several or answer.best.relative_to is not None else ()
     left = ("GPU, point", *(["precision"] if several else []))
     costs = ("time (90 %)", "energy (90 %)", *([f"{name} ×" for name in ratios] or ["power"]))
     table = table_of(*left, *costs, "source", right=costs)
     between = "\n" if two_lines else " "
-    for candidate, style in _styled(answer, rows):
+    for row, candidate in enumerate(answer.candidates[:MOST_ROWS]):
         known = candidate.relative_to
         numbers = [*_costs(candidate), *("–" if known is None else ratio(known, _RATIOS[name]) for name in ratios)]
         if several:  # has no columns for the intervals of ratios
@@ -251,15 +256,10 @@ def _choices(answer: Recommendation, rows: int, *, two_lines: bool) -> Table:
         table.add_row(
             f"{candidate.gpu}{between}{point}",
             *([candidate.execution.replace("+", f"{between}+")] if several else []),
-            *(number.replace(" (", f"{between}(") for number in numbers), candidate.source, style=style,
+            *(number.replace(" (", f"{between}(") for number in numbers), candidate.source,
+            style="bold" if row == 0 else None if row < answer.allowed else "dim",
         )  # fmt: skip
     return table
-
-
-def _styled(answer: Recommendation, rows: int) -> Iterator[tuple[Answer, str | None]]:
-    """Candidates with their style: the best in bold, those outside the limits dimmed."""
-    for number, candidate in enumerate(answer.candidates[:rows]):
-        yield candidate, "bold" if number == 0 else None if number < answer.allowed else "dim"
 
 
 def _costs(candidate: Answer) -> tuple[str, str]:
@@ -282,11 +282,8 @@ def with_ends(value: float | None, ends: tuple[float, float] | None, unit: str) 
     if not value or ends is None:
         return shown
     scale = 10.0 ** round(math.log10(value / float(shown.split()[0].replace(",", ""))))
-    return f"{shown} ({'–'.join(_three_digits(end / scale) for end in ends)})"
-
-
-def _three_digits(value: float) -> str:
-    return f"{value:.0f}" if value >= _THREE_DIGITS else f"{value:.3g}"
+    shown_ends = (f"{end / scale:.0f}" if end / scale >= _THREE_DIGITS else f"{end / scale:.3g}" for end in ends)
+    return f"{shown} ({'–'.join(shown_ends)})"
 
 
 def ratio(relative: Relative, quantity_name: str) -> str:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from clockwatt.cli.printing import quantity
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.table import Table
 
 _PHASES_SHOWN = 12
@@ -20,8 +19,8 @@ _LABEL_WIDTH, _COLUMN_WIDTH = 26, 26
 _UNKNOWN = "–"
 
 
-def print_record(summary: dict[str, Any], folder: Path, console: Console | None = None) -> None:
-    """Print what a record says.
+def print_record(summary: dict[str, Any], folder: Path) -> None:
+    """Print what a record says to standard error.
 
     Parameters
     ----------
@@ -29,13 +28,11 @@ def print_record(summary: dict[str, Any], folder: Path, console: Console | None 
         As `telemetry.recording.summary.summarise` makes it.
     folder
         Of the record.
-    console
-        Where to; standard error if None.
     """
     from rich.console import Console  # here, because every command imports this file
     from rich.markup import escape
 
-    console = console or Console(stderr=True)
+    console = Console(stderr=True)
     point = "" if summary["point"] == "default" else f" at {summary['point']}"
     command = escape(shlex.join(summary["command"]).replace("\n", " ")[:200])
     console.print(f"[bold]{escape(summary['name'])}[/bold]{point} on {summary['host']}: {command}")
@@ -117,10 +114,6 @@ def _quantity(key: str, unit: str) -> Callable[[dict[str, Any]], str]:
     return lambda told: _UNKNOWN if told[key] is None else quantity(told[key], unit)
 
 
-def _percent(value: float | None) -> str:
-    return _UNKNOWN if value is None else f"{value:+.2%}"
-
-
 def _range(*keys: str, unit: str) -> Callable[[dict[str, Any]], str]:
     def show(told: dict[str, Any]) -> str:
         values = [told[key] for key in keys]
@@ -133,7 +126,7 @@ def _throttled(told: dict[str, Any]) -> str:
     shares = told["throttled_share"]
     if shares is None:
         return _UNKNOWN
-    return "\n".join(f"{name} {share:.0%}" for name, share in sorted(shares.items())) or "no"
+    return "\n".join(f"{name} {100 * share:.0f} %" for name, share in sorted(shares.items())) or "no"
 
 
 def _idle(told: dict[str, Any]) -> str:
@@ -145,7 +138,7 @@ def _idle(told: dict[str, Any]) -> str:
 _ROWS: tuple[tuple[str, Callable[[dict[str, Any]], str]], ...] = (
     ("energy, counter", _quantity("energy_counter_j", "J")),
     ("energy, integrated", _quantity("energy_integrated_j", "J")),
-    ("difference", lambda told: _percent(told["energy_difference"])),
+    ("difference", lambda told: "–" if (off := told["energy_difference"]) is None else f"{100 * off:+.2f} %"),
     ("mean power", _number("power_mean_w", "W", 1)),
     ("peak power", _number("power_max_w", "W", 1)),
     ("power limit", _number("power_limit_w", "W")),

@@ -10,10 +10,11 @@ import typer
 
 from clockwatt import config
 from clockwatt.cli.answer_text import UNITS, columns
-from clockwatt.cli.options import WIDEST, AsJson, Verbose
+from clockwatt.cli.options import AsJson, Verbose
 from clockwatt.cli.printing import (
     passed,
     precision,
+    print_whole,
     quantity,
     ratio,
     standard_words,
@@ -91,33 +92,23 @@ def show(
 
 
 def _print(shown: list[Overview], *, verbose: bool) -> None:
-    from rich.console import Console
-
-    console = Console()
-    wide = console.options.update(max_width=WIDEST)
     for one in shown:
         for gpu in one.gpus:
-            table = _table(gpu, verbose=verbose)
-            # numbers are not cut where a terminal is narrow
-            console.width = max(console.width, console.measure(table, options=wide).maximum)
             kind = "VIRTUAL GPU" if gpu.virtual else gpu.gpu_name
             first = gpu.points[0]
-            title = f"{passed(first)}, {precision(first)}, {gpu.gpu} ({kind})"
-            console.print(title, soft_wrap=True, highlight=False)
-            console.print(table)
-            for line in [*sparklines(gpu), *_below(gpu, verbose=verbose)]:
-                console.print(line, soft_wrap=True)
-            console.print()
+            print(f"{passed(first)}, {precision(first)}, {gpu.gpu} ({kind})")
+            print_whole(_table(gpu, verbose=verbose))
+            print(*sparklines(gpu), *_below(gpu, verbose=verbose), "", sep="\n")
         for reason in one.left_out:
-            console.print(f"Left out: {reason}")
+            print(f"Left out: {reason}")
     if (sums := sum_words(answer for one in shown for answer in one.answers)) is not None:
-        console.print(sums, soft_wrap=True)
-    console.print("In brackets: 90 % prediction intervals.")
+        print(sums)
+    print("In brackets: 90 % prediction intervals.")
     unmeasured = [answer for one in shown for answer in one.answers if not answer.measured_point]
     if any(answer.intervals for answer in unmeasured):
-        console.print("* Not measured at this operating point: extrapolated with the clock model.")
+        print("* Not measured at this operating point: extrapolated with the clock model.")
     if not all(answer.intervals for answer in unmeasured):
-        console.print("* without interval: not measured there, with too few measured clocks for the clock model.")
+        print("* without interval: not measured there, with too few measured clocks for the clock model.")
 
 
 def _table(gpu: OnGpu, *, verbose: bool) -> Table:

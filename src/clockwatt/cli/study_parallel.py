@@ -8,7 +8,7 @@ import typer
 
 from clockwatt import config
 from clockwatt.cli.app import app, examples
-from clockwatt.cli.options import WIDEST, Config, GpuLabel, StudyDir
+from clockwatt.cli.options import Config, GpuLabel, StudyDir
 
 
 @app.command(
@@ -29,9 +29,9 @@ def study_parallel(
     images: Annotated[int, typer.Option(min=1, help="Examples of the epoch in the table.")] = 8192,
 ) -> None:
     """Draw measured training on several GPUs."""
-    from rich.console import Console
     from rich.table import Table
 
+    from clockwatt.cli.printing import print_whole
     from clockwatt.studies.parallel.draw import draw_study
 
     shown = Table("network", "strategy", "GPUs", "epoch", "energy", "speed-up", "NCCL", "items/J", box=None)
@@ -44,4 +44,4 @@ def study_parallel(
             row["network"].rpartition(":")[2], row["strategy"], f"{row['gpus']}", f"{row['epoch_s']:.4g} s",
             f"{row['epoch_j']:.4g} J", speedup, shares, f"{row['items_per_j']:.3g}",
         )  # fmt: skip
-    Console(width=WIDEST, highlight=False).print(shown)
+    print_whole(shown)

@@ -9,7 +9,7 @@ import typer
 
 from clockwatt import config
 from clockwatt.cli.app import app, examples
-from clockwatt.cli.options import WIDEST, Config, GpuLabel, Output
+from clockwatt.cli.options import Config, GpuLabel, Output
 
 
 @app.command(
@@ -73,9 +73,9 @@ def study_survey(
     output: Annotated[Path | None, typer.Option(help="Folder to write tables and figures to.")] = None,
 ) -> None:
     """Split differences between cards: node, card, session."""
-    from rich.console import Console
     from rich.table import Table
 
+    from clockwatt.cli.printing import print_whole
     from clockwatt.studies.survey import results, variance
 
     found = results.survey(measurements)
@@ -93,7 +93,7 @@ def study_survey(
         f"not measured: {row['host']}, card {row['index']:.0f}: {row['not_measured']}"
         for _, row in found.cards[found.cards["sessions"] == 0].iterrows()
     ]
-    Console(width=WIDEST, highlight=False).print(table)  # the log of a job has no width
+    print_whole(table)
     print("\n".join([f"{found.model}, {len(cards)} cards.", *outliers, *missing, *found.limits]))
     if output is not None:
         results.write(found, output)

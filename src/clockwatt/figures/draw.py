@@ -39,7 +39,7 @@ TRACES_AT_MOST = 3
 """Operating points of a GPU whose power traces are shown."""
 
 LEARNT = (predictions.TIME, predictions.POWER, predictions.ENERGY)
-"""Quantities that curves of learning are drawn of."""
+"""Quantities that predictors estimate."""
 
 Drawn = tuple[Figure, pd.DataFrame]
 
@@ -57,6 +57,7 @@ class Results:
         self.report = load.metrics(predictors)
         self.quality = load.quality(dataset)
         self.gpus: Gpus = load.gpus(self.report)
+        self.shown = self.gpus.shown(self.gpus.labels)
 
     @property
     def predictor(self) -> str:
@@ -100,10 +101,9 @@ class Results:
     @functools.cached_property
     def held_out(self) -> pd.DataFrame:
         """Held-out predictions of every GPU that is shown, weighted."""
-        quantities = (predictions.TIME, predictions.POWER, predictions.ENERGY)
-        columns = ["operation_id", *(name for one in quantities for name in (one.column, one.predicted))]
+        columns = ["operation_id", *(name for one in LEARNT for name in (one.column, one.predicted))]
         names = self.config.fit.predictors
-        parts = [load.held_out(self.predictors, gpu, names, columns) for gpu in self.gpus.shown(self.gpus.labels)]
+        parts = [load.held_out(self.predictors, gpu, names, columns) for gpu in self.shown]
         return predictions.weighted(pd.concat(parts, ignore_index=True), self.calls)
 
     @functools.cached_property
@@ -114,7 +114,7 @@ class Results:
     @functools.cached_property
     def telemetry(self) -> pd.DataFrame:
         """Telemetry of the GPUs shown, at a few operating points each; see `load.telemetry`."""
-        return load.telemetry(self.measurements, self.gpus.shown(self.gpus.labels), TRACES_AT_MOST)
+        return load.telemetry(self.measurements, self.shown, TRACES_AT_MOST)
 
     @functools.cached_property
     def telemetry_of_one_point(self) -> pd.DataFrame:
@@ -215,8 +215,7 @@ def _predicted(quantity: predictions.Quantity) -> Callable[[Results, str], Drawn
 
 
 def _error_by_class(results: Results, _: str) -> Drawn:
-    names = results.config.fit.predictors
-    data = results.class_errors
+    data, names = results.class_errors, results.config.fit.predictors
     return classes.draw_class_errors(data, predictions.TIME, results.gpus, names), data
 
 
@@ -231,7 +230,7 @@ def _learning_curve(results: Results, _: str) -> Drawn:
 
 
 def _importance(results: Results, _: str) -> Drawn:
-    shown = {gpu: GpuPredictor.load(results.predictors / gpu) for gpu in results.gpus.shown(results.gpus.labels)}
+    shown = {gpu: GpuPredictor.load(results.predictors / gpu) for gpu in results.shown}
     data = importance.of_gpus(shown, results.catalogue, results.predictor, list(results.config.passes))
     return importance.draw(data, results.gpus), data
 

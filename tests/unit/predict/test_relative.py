@@ -122,7 +122,7 @@ def test_of_several_gpus_the_best_platform_is_said(predictors, capsys):
 
     choice = predictors.recommend("net24", input=(8, 3, 64, 64))
     other = replace(choice.candidates[-1], gpu="b30")
-    print_recommendation(replace(choice, candidates=[*choice.candidates[:-1], other]), {})
+    print_recommendation(replace(choice, candidates=[*choice.candidates[:-1], other]), {}, verbose=False)
     said = " ".join(capsys.readouterr().out.split())
     assert f"Best GPU: {choice.best.gpu} ({choice.best.gpu_name}) at {choice.best.point}. Other GPUs, " in said
     assert f"b30 at {other.point} ({choice.times_the_best(other):.2f} × the energy)." in said
@@ -133,7 +133,7 @@ def test_a_long_name_is_not_broken_where_a_terminal_is_narrow(predictors, capsys
 
     monkeypatch.setenv("COLUMNS", "20")
     choice = predictors.recommend("net24", input=(8, 3, 64, 64), precision="tf32")
-    print_recommendation(choice, {})
+    print_recommendation(choice, {}, verbose=False)
     assert "net24 8×3×64×64, inference, TF32: least energy" in capsys.readouterr().out
 
 
