@@ -63,9 +63,8 @@ class CampaignConfig(Model):
     )
     reference: Annotated[list[str], one_or_more(str)] = Field(
         [],
-        description="measured data that the project ships, or folders that `clockwatt import` wrote (a path with a "
-        "slash, such as `./a30`, seen from where the command runs), joined with the campaign's own, all of one label "
-        "into one GPU; where a label and an operating point are the campaign's too, only its own are taken",
+        description="shipped measurements, or folders that `clockwatt import` wrote (a path with a slash, such as "
+        "`./a30`); they are added to the campaign's own, which replace them where label and operating point are equal",
         examples=[["h200"], ["h200", "h200-wide"]],
     )
     results_dir: str = Field(

@@ -63,7 +63,7 @@ class MeasurementConfig(Model):
     rest_to_c: float | None = Field(
         None, gt=0, le=120, description="before anything is measured, let the GPU cool down to this temperature"
     )
-    rest_max_s: float = Field(600.0, gt=0, description="and go on anyway after so long, with a warning")
+    rest_max_s: float = Field(600.0, gt=0, description="longest such rest; a warning follows")
     repetitions: int = Field(1, ge=1, le=100, description="times every operation is measured, in fresh shuffled orders")
     working_set: Literal["parameters_cold", "all_cold", "hot"] = Field(
         "parameters_cold", description="which tensors are cycled through copies that together exceed the L2 cache"

@@ -117,8 +117,7 @@ class NetworkConfig(WithPrecision):
         1.0,
         ge=0,
         le=1,
-        description="share of its operations that are measured; which ones depends on each operation alone, so that it "
-        "stays when networks come and go, and what another network needs is measured anyway",
+        description="share of its operations to measure, chosen independently of other networks",
     )
     whole: bool = Field(True, description="whether the network is measured whole, too")
     quantities: Quantities | None = Field(

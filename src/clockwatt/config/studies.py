@@ -72,7 +72,7 @@ class PowerStudyGpu(Model):
 
 
 class PowerStudyConfig(Model):
-    """Training under power limits and clocks: what energy, time and their product do. `snakemake study_power`."""
+    """Training under power limits and clocks: energy, time and their product. `snakemake study_power`."""
 
     gpus: dict[str, PowerStudyGpu] = Field(
         min_length=1, description="label of a GPU of the campaign to its operating points in this study"
@@ -105,7 +105,7 @@ class PowerStudyConfig(Model):
         description="before each run let the GPU cool down to this temperature; null: to 3 °C above what it had before "
         "the first run",
     )
-    rest_max_s: float = Field(600.0, ge=0, description="and go on anyway after so long; the record says so")
+    rest_max_s: float = Field(600.0, ge=0, description="longest such rest; the record states if it was reached")
 
     def settings_of(self, gpu: str) -> dict[str, Any]:
         """Return the settings that the runs on a GPU depend on, by its label."""
@@ -115,7 +115,7 @@ class PowerStudyConfig(Model):
 
 
 class WorkloadsStudyConfig(Model):
-    """A dozen programs, recorded by all sensors, to see what goes with temperature. `snakemake study_workloads`."""
+    """Eleven programs, recorded by all sensors. `snakemake study_workloads`."""
 
     gpus: list[str] | None = Field(
         None, min_length=1, description="labels of GPUs of the campaign; null: all of them", examples=[["a30"]]
@@ -143,7 +143,7 @@ class WorkloadsStudyConfig(Model):
     rest_to_c: float | None = Field(
         30.0, gt=0, le=120, description="before each let the GPU cool down to this temperature; null: no rest"
     )
-    rest_max_s: float = Field(120.0, ge=0, description="and go on anyway after so long; the record says so")
+    rest_max_s: float = Field(120.0, ge=0, description="longest such rest; the record states if it was reached")
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -168,7 +168,7 @@ class ThermalStudyConfig(Model):
     models: Annotated[list[ThermalModel], one_or_more(ThermalModel)] = Field(
         ["linear", "rc", "trees"],
         min_length=1,
-        description="which are fitted, beside persistence: see `clockwatt thermal fit --help`",
+        description="models to fit, besides persistence; see `clockwatt thermal fit --help`",
     )
     horizons_s: Annotated[list[Annotated[float, Field(gt=0, le=3600)]], one_or_more(float)] = Field(
         [1.0, 10.0, 30.0, 60.0], min_length=1, description="how far ahead the temperature is forecast, in s"
@@ -293,7 +293,7 @@ class StudiesConfig(Model):
     """What is studied beside the campaign's measurements; `all` makes those that stand here."""
 
     power: PowerStudyConfig | None = Field(None, description="training under power limits and clocks")
-    workloads: WorkloadsStudyConfig | None = Field(None, description="a dozen programs by all sensors")
+    workloads: WorkloadsStudyConfig | None = Field(None, description="eleven programs, recorded by all sensors")
     thermal: ThermalStudyConfig | None = Field(None, description="temperature models of what other studies record")
     survey: SurveyStudyConfig | None = Field(None, description="differences between cards of one model")
     parallel: ParallelStudyConfig | None = Field(None, description="training on several GPUs of a node")

@@ -171,7 +171,7 @@ class MeasurementRow:
     schema_version: int = SCHEMA_VERSION
     measurement_version: int = 0
     settings_id: str = (
-        ""  # of the device and the settings that decide what is measured: others do not count as finished
+        ""  # of the device and the settings that change a measurement: rows of another id are measured again
     )
     clockwatt_version: str = ""
     # where

@@ -68,12 +68,14 @@ COST_COLUMNS = (
     Column("time_eager_corrected_standard_error_s", pa.float64(), "its standard error"),
     Column("power_corrected_w", pa.float64(), "`power_w` on the median card"),
     Column("power_corrected_standard_error_w", pa.float64(), "its standard error"),
-    Column(costs.ENERGY_CORRECTED, pa.float64(), "`energy_j` on the median card, as the power limit has it"),
+    Column(
+        costs.ENERGY_CORRECTED, pa.float64(), "`energy_j` on the median card; at the power limit, at the lower clock"
+    ),
     Column(
         "energy_dynamic_corrected_j",
         pa.float64(),
         "dynamic energy on the median card, unthrottled: `energy_dynamic_unthrottled_j` where that was measured, else "
-        "`energy_dynamic_j`, times what others say at the clock that the power limit left",
+        "`energy_dynamic_j` times a factor that other operations give for the lower clock",
     ),
     Column("energy_dynamic_corrected_standard_error_j", pa.float64(), "its standard error"),
     Column(

@@ -2,7 +2,7 @@
 const WAYS = [
   { name: "sum of its calls", columns: { energy: "summed_energy_j", time: "summed_time_s" }, marker: "x", colour: () => style("warn"), shape: "x" },
   { name: "composed of measured calls", columns: { energy: "composed_energy_j", time: "composed_time_s" }, marker: "circle", colour: () => style("ink"), shape: "circle" },
-  { name: "predicted, network never seen", columns: { energy: "left_out_energy_j", time: "left_out_time_s" }, marker: "circle", hollow: true, colour: () => style("accent"), shape: "circle" },
+  { name: "predicted, network held out", columns: { energy: "left_out_energy_j", time: "left_out_time_s" }, marker: "circle", hollow: true, colour: () => style("accent"), shape: "circle" },
 ];
 const SIDES = [
   ["on", "in tf32 or 16 bits", (execution) => execution !== "fp32"],
