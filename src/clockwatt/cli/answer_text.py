@@ -17,11 +17,11 @@ from clockwatt.cli.printing import (
     rounded,
     standard_words,
     sum_words,
-    table_of,
     tf32_words,
     warnings_of,
     with_ends,
 )
+from clockwatt.cli.tables import table_of
 from clockwatt.config import OperatingPoint
 from clockwatt.predict.answer import CALIBRATE_HOST, COMPOSED, MEASURED, PREDICTED, QUANTITIES
 

@@ -132,7 +132,7 @@ def _print(compared: pd.DataFrame) -> None:
     """Print a line for each quantity."""
     from rich.table import Table
 
-    from clockwatt.cli.printing import print_whole
+    from clockwatt.cli.tables import print_whole
 
     table = Table("quantity", "difference (95 % interval)", "by temperature", "°C (others)", "outlier above", box=None)
     for name, row in compared.iterrows():

@@ -61,7 +61,8 @@ def compare(
 def print_comparison(first: Answer, second: Answer) -> None:
     """Print both answers and their ratios; `second` is relative to `first`."""
     from clockwatt.cli.answer_text import UNITS, question
-    from clockwatt.cli.printing import binary, print_whole, ratio, table_of, with_ends
+    from clockwatt.cli.printing import binary, ratio, with_ends
+    from clockwatt.cli.tables import print_whole, table_of
 
     relative = second.relative_to
     assert relative is not None

@@ -81,7 +81,8 @@ def _print_measured(table: pd.DataFrame, profiled: ModuleTimes) -> None:
     """Print device times of modules, predicted and measured."""
     from rich.console import Console
 
-    from clockwatt.cli.printing import quantity, table_of
+    from clockwatt.cli.printing import quantity
+    from clockwatt.cli.tables import table_of
 
     measured = f"measured{'' if profiled.on_device else ' (CPU)'}"
     columns = "predicted", measured, "ratio"
@@ -104,7 +105,7 @@ def print_layers(table: pd.DataFrame) -> None:
 
     A narrow terminal has no columns of phases, power and FLOP.
     """
-    from clockwatt.cli.printing import fits, print_whole
+    from clockwatt.cli.tables import fits, print_whole
 
     shown = _layers(table, [name for name in ("forward", "backward") if table[f"{name}_s"].any()], rates=True)
     whole = fits(shown)
@@ -115,7 +116,8 @@ def print_layers(table: pd.DataFrame) -> None:
 
 def _layers(table: pd.DataFrame, phases: Sequence[str], *, rates: bool) -> Table:
     """Modules and their sum, with times of phases, and power and FLOP as `rates`."""
-    from clockwatt.cli.printing import binary, quantity, table_of, with_ends
+    from clockwatt.cli.printing import binary, quantity, with_ends
+    from clockwatt.cli.tables import table_of
 
     rate_units = {"power": ("power_w", "W"), "FLOP": ("flops", "FLOP")} if rates else {}
     numbers = ("time (90 %)", *phases, "energy (90 %)", *rate_units, "memory")

@@ -12,8 +12,6 @@ from clockwatt.errors import ClockwattError
 
 MEASURE = "Measure or run"
 """Panel of the help."""
-WIDEST = 300
-"""Columns of tables where a line has no width, as in the log of a job."""
 
 Config = Annotated[Path, typer.Option("--config", help="The campaign's YAML file.")]
 GpuLabel = Annotated[str, typer.Option("--gpu", help="Label of a GPU in the campaign.")]

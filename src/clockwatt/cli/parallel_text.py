@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from clockwatt.cli.answer_text import question
-from clockwatt.cli.printing import MOST_ROWS, binary, quantity, rounded, table_of
+from clockwatt.cli.printing import MOST_ROWS, binary, quantity, rounded
+from clockwatt.cli.tables import table_of
 
 if TYPE_CHECKING:
     from clockwatt.predict.parallel.answer import ParallelAnswer

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from clockwatt.cli.options import WIDEST
+from clockwatt.cli.tables import fits, print_whole, table_of
 from clockwatt.gpu.specs import spec_or_none
 from clockwatt.predict.answer import RATIOS
 
@@ -132,35 +132,6 @@ def binary(size: float, ends: tuple[float, float] | None = None) -> str:
     scale, unit = next((one for one in units if size >= one[0]), units[-1])
     interval = "" if ends is None else f" ({'–'.join(rounded(end / scale) for end in ends)})"
     return f"{rounded(size / scale)} {unit}{interval}"
-
-
-def table_of(*headings: str, right: Collection[str] = (), between: int = 1) -> Table:
-    """Return a table without frames, with numbers to the `right`, and so many blanks `between` columns."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, between, 0, 0))
-    for heading in headings:
-        table.add_column(heading, no_wrap=True, justify="right" if heading in right else "left")
-    return table
-
-
-def fits(table: Table) -> bool:
-    """Return whether the terminal is as wide as a table."""
-    from rich.console import Console
-
-    console = Console()
-    return console.measure(table, options=console.options.update(max_width=WIDEST)).maximum <= console.width
-
-
-def print_whole(table: Table) -> None:
-    """Print a table; a narrow terminal, and the log of a job, cut no numbers."""
-    from rich.console import Console
-
-    console = Console(highlight=False)
-    if not fits(table):
-        console.width = WIDEST
-    console.print(table)
 
 
 def print_recommendation(answer: Recommendation, more: Mapping[str, Any], *, verbose: bool) -> None:

@@ -14,17 +14,16 @@ from clockwatt.cli.options import AsJson, Verbose
 from clockwatt.cli.printing import (
     passed,
     precision,
-    print_whole,
     quantity,
     ratio,
     standard_words,
     sum_words,
-    table_of,
     tf32_words,
     warnings_of,
     with_ends,
 )
 from clockwatt.cli.request_options import NETWORK, TRAINING, request_command
+from clockwatt.cli.tables import print_whole, table_of
 from clockwatt.errors import ClockwattError, RequestError
 from clockwatt.schema import layout
 

@@ -31,7 +31,7 @@ def study_parallel(
     """Draw measured training on several GPUs."""
     from rich.table import Table
 
-    from clockwatt.cli.printing import print_whole
+    from clockwatt.cli.tables import print_whole
     from clockwatt.studies.parallel.draw import draw_study
 
     shown = Table("network", "strategy", "GPUs", "epoch", "energy", "speed-up", "NCCL", "items/J", box=None)

@@ -75,7 +75,7 @@ def study_survey(
     """Split differences between cards: node, card, session."""
     from rich.table import Table
 
-    from clockwatt.cli.printing import print_whole
+    from clockwatt.cli.tables import print_whole
     from clockwatt.studies.survey import results, variance
 
     found = results.survey(measurements)
