@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from clockwatt import signals
 from clockwatt.figures import style
 from clockwatt.figures.gpus import Gpus
-from clockwatt.figures.networks import NORMAL_95, STANDARD_ERROR
+from clockwatt.figures.networks import NORMAL_95
 from clockwatt.schema.costs import MEASURED_WHOLE
 from clockwatt.schema.execution import ExecutionSettings
 
@@ -101,7 +101,7 @@ def _curve(axes: Axes, own: pd.DataFrame, column: str, entry: style.Entry) -> No
     if own.empty:
         return
     x, measured = own["x"].to_numpy(float), own[MEASURED_WHOLE[column]].to_numpy(float)
-    name = STANDARD_ERROR.get(column)
+    name = f"{column}_error"
     error = NORMAL_95 * own[name].fillna(0).to_numpy(float) if name in own else None
     size = 3.5 if len(x) <= 12 else 1.8
     axes.plot(x, own[column].to_numpy(float), color=entry.colour, linestyle=(0, (3, 2)), linewidth=0.9, zorder=2)

@@ -9,10 +9,8 @@ from matplotlib.figure import Figure
 
 from clockwatt.figures import style
 from clockwatt.figures.gpus import Gpus
-from clockwatt.figures.networks import METHODS, QUANTITIES
+from clockwatt.figures.networks import METHODS, QUANTITIES, SOURCES
 from clockwatt.schema.costs import MEASURED_WHOLE, PLAIN_SUM
-
-_SOURCES = {"plain": "measured", "composed": "measured", "predicted": "predicted"}
 
 
 def errors(compositions: pd.DataFrame, gpus: Gpus) -> pd.DataFrame:
@@ -36,7 +34,7 @@ def errors(compositions: pd.DataFrame, gpus: Gpus) -> pd.DataFrame:
     parts = []
     for quantity, whole in MEASURED_WHOLE.items():
         if quantity in QUANTITIES:
-            for method, source in _SOURCES.items():
+            for method, source in SOURCES.items():
                 own = rows[rows["source"] == source]
                 value = own[PLAIN_SUM[quantity] if method == "plain" else quantity]
                 told = own[["kind", "gpu", "point", "network_id", "execution", "pass"]]

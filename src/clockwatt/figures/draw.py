@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -164,13 +165,13 @@ def draw_figures(
 
 
 def _figure(
-    make: Callable[[Results, str], pd.DataFrame], draw: Callable[[pd.DataFrame, Gpus], Figure]
+    make: Callable[[Results, str], pd.DataFrame], draw: Callable[..., Figure], *more: Callable[[Results, str], Any]
 ) -> Callable[[Results, str], Drawn]:
-    """Return what makes the data of a figure, and draws it."""
+    """Return what makes the data of a figure, and draws it, given the data, the GPUs and `more`."""
 
     def drawn(results: Results, pass_: str) -> Drawn:
         data = make(results, pass_)
-        return draw(data, results.gpus), data
+        return draw(data, results.gpus, *(one(results, pass_) for one in more)), data
 
     return drawn
 
@@ -181,22 +182,6 @@ def _network(quantity: str) -> Callable[[Results, str], Drawn]:
         return networks.draw(data, results.gpus, quantity), data
 
     return drawn
-
-
-def _network_clock(results: Results, pass_: str) -> Drawn:
-    data = clocks.along(results.compositions, results.whole_errors, pass_)
-    return clocks.draw(data, results.gpus, results.measured_in(pass_)), data
-
-
-def _network_optimum(results: Results, pass_: str) -> Drawn:
-    data = clocks.optima(clocks.along(results.compositions, results.whole_errors, pass_))
-    return clocks.draw_optima(data, results.gpus, results.measured_in(pass_)), data
-
-
-def _composed(results: Results, _: str) -> Drawn:
-    data = composed.errors(results.compositions, results.gpus)
-    incomplete = int((results.compositions["calls_without_cost"] > 0).sum())
-    return composed.draw(data, results.gpus, incomplete), data
 
 
 def _operations(results: Results, _: str) -> Drawn:
@@ -219,16 +204,6 @@ def _error_by_class(results: Results, _: str) -> Drawn:
     return classes.draw_class_errors(data, predictions.TIME, results.gpus, names), data
 
 
-def _coverage_by_class(results: Results, _: str) -> Drawn:
-    data = classes.coverages(results.report, results.class_errors, predictions.TIME.column)
-    return classes.draw_coverages(data, results.gpus, results.predictor), data
-
-
-def _learning_curve(results: Results, _: str) -> Drawn:
-    data = learning.curves(results.report, LEARNT)
-    return learning.draw(data, results.gpus, LEARNT), data
-
-
 def _importance(results: Results, _: str) -> Drawn:
     shown = {gpu: GpuPredictor.load(results.predictors / gpu) for gpu in results.shown}
     data = importance.of_gpus(shown, results.catalogue, results.predictor, list(results.config.passes))
@@ -243,20 +218,34 @@ def _transient(results: Results, _: str) -> Drawn:
 DRAWN: dict[str, Callable[[Results, str], Drawn]] = {
     "network_energy": _network("energy_j"),
     "network_time": _network("time_s"),
-    "network_clock": _network_clock,
-    "network_optimum": _network_optimum,
+    "network_clock": _figure(
+        lambda of, pass_: clocks.along(of.compositions, of.whole_errors, pass_), clocks.draw, Results.measured_in
+    ),
+    "network_optimum": _figure(
+        lambda of, pass_: clocks.optima(clocks.along(of.compositions, of.whole_errors, pass_)),
+        clocks.draw_optima,
+        Results.measured_in,
+    ),
     "energy_time": _figure(
         lambda of, pass_: pareto_front.points(of.compositions, of.whole_errors, of.gpus, pass_), pareto_front.draw
     ),
     "regret": _figure(lambda of, _: regret.regrets(of.compositions), regret.draw),
-    "composed_vs_measured": _composed,
+    "composed_vs_measured": _figure(
+        lambda of, _: composed.errors(of.compositions, of.gpus),
+        composed.draw,
+        lambda of, _: int((of.compositions["calls_without_cost"] > 0).sum()),
+    ),
     "operations": _operations,
     "predicted_vs_measured_time": _predicted(predictions.TIME),
     "predicted_vs_measured_power": _predicted(predictions.POWER),
     "predicted_vs_measured_energy": _predicted(predictions.ENERGY),
     "error_by_class": _error_by_class,
-    "coverage_by_class": _coverage_by_class,
-    "learning_curve": _learning_curve,
+    "coverage_by_class": _figure(
+        lambda of, _: classes.coverages(of.report, of.class_errors, predictions.TIME.column),
+        classes.draw_coverages,
+        lambda of, _: of.predictor,
+    ),
+    "learning_curve": _figure(lambda of, _: learning.curves(of.report, LEARNT), learning.draw, lambda *_: LEARNT),
     "importance": _importance,
     "time_against_duration": _figure(
         lambda of, _: calibration.durations(load.calibrated(of.dataset, CalibrationQuantity.TIME_AGAINST_ITERATIONS)),

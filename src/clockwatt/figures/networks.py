@@ -25,18 +25,15 @@ _OFFSET = 0.2
 QUANTITIES = {"time_s": ("time per pass", "s"), "energy_j": ("energy per pass", "J")}
 """Column of a composition to its name and unit."""
 
-STANDARD_ERROR = {"time_s": "time_s_error", "energy_j": "energy_j_error"}
-"""Column of a composition to that of `load.whole_errors`."""
-
-_PLAIN_ERROR = {"time_s": "plain_time_s_error", "energy_j": "plain_energy_j_error"}
-"""Column of a composition to that of `sum_errors`."""
-
 METHODS = {
     "plain": style.Entry("sum of operations timed in a loop", style.COLOURS[1], "X"),
     "composed": style.Entry("composed from measured operations", style.COLOURS[2], "^"),
     "predicted": style.Entry("predicted with the network held out", style.COLOURS[0], "s"),
 }
-"""Ways to get at a network without running it."""
+"""Ways to estimate a network."""
+
+SOURCES = {"plain": "measured", "composed": "measured", "predicted": "predicted"}
+"""Method to the source of its operations' costs."""
 
 _KEY = ["gpu", "point", "network_id", "execution", "pass"]
 
@@ -86,25 +83,21 @@ def costs(
         `gpu`, `point`, `network_id`, `execution`, `measured`, `measured_error`, and for each of `METHODS` its value,
         missing where a call's cost is not known; `plain_error`. In s or J, errors half of an interval.
     """
-    rows = compositions[(compositions["pass"] == pass_) & compositions["reference"]]
-    rows = rows[rows[MEASURED_WHOLE[quantity]].notna()]
+    whole = MEASURED_WHOLE[quantity]
+    rows = compositions[(compositions["pass"] == pass_) & compositions["reference"] & compositions[whole].notna()]
     complete = rows[rows["calls_without_cost"] == 0]
-    found = rows[[*_KEY, MEASURED_WHOLE[quantity]]].drop_duplicates(_KEY)
-    for name, source, column in (
-        ("plain", "measured", PLAIN_SUM[quantity]),
-        ("composed", "measured", quantity),
-        ("predicted", "predicted", quantity),
+    found = rows[[*_KEY, whole]].drop_duplicates(_KEY).rename(columns={whole: "measured"})
+    for method, source in SOURCES.items():
+        column = PLAIN_SUM[quantity] if method == "plain" else quantity
+        values = complete.loc[complete["source"] == source, [*_KEY, column]].drop_duplicates(_KEY)
+        found = found.merge(values.rename(columns={column: method}), on=_KEY, how="left")
+    for name, table, column in (
+        ("measured_error", errors, f"{quantity}_error"),
+        ("plain_error", plain_errors, f"plain_{quantity}_error"),
     ):
-        own = complete.loc[complete["source"] == source, [*_KEY, column]].drop_duplicates(_KEY)
-        found = found.merge(own.rename(columns={column: f"{name}_value"}), on=_KEY, how="left")
-    found = found.merge(errors[[*_KEY, STANDARD_ERROR[quantity]]], on=_KEY, how="left")
-    found = found.merge(plain_errors[[*_KEY, _PLAIN_ERROR[quantity]]], on=_KEY, how="left")
-    return found.rename(
-        columns={MEASURED_WHOLE[quantity]: "measured", **{f"{name}_value": name for name in METHODS}}
-    ).assign(
-        measured_error=NORMAL_95 * found[STANDARD_ERROR[quantity]],
-        plain_error=NORMAL_95 * found[_PLAIN_ERROR[quantity]],
-    )[[*_KEY, "measured", "measured_error", *METHODS, "plain_error"]]
+        found = found.merge(table[[*_KEY, column]].rename(columns={column: name}), on=_KEY, how="left")
+        found[name] *= NORMAL_95
+    return found[[*_KEY, "measured", "measured_error", *METHODS, "plain_error"]]
 
 
 def draw(data: pd.DataFrame, gpus: Gpus, quantity: str) -> Figure:
