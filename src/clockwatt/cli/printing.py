@@ -32,6 +32,7 @@ MOST_ROWS = 20
 def passed(answer: Answer) -> str:
     """`resnet50 32×3×224×224, training with adamw`."""
     shape = "×".join(map(str, answer.input_shape))
+    network = answer.network.rpartition(":")[2] if answer.network.startswith("clockwatt.") else answer.network
     step = answer.optimizer or {}
     settings = [
         *([step["optimizer"]] if step.get("optimizer", "sgd") != "sgd" else []),
@@ -40,7 +41,7 @@ def passed(answer: Answer) -> str:
         *([f"{step['loss']} loss"] if "loss" in step else []),
     ]
     trained = f" with {' and '.join(settings)}" if settings else ""
-    return f"{answer.network} {shape}".strip() + f", {answer.pass_}{trained}"
+    return f"{network} {shape}".strip() + f", {answer.pass_}{trained}"
 
 
 def precision(answer: Answer) -> str:

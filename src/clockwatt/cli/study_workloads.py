@@ -1,4 +1,4 @@
-"""`clockwatt study-workloads-run` and `study-workloads`: a dozen programs recorded by all sensors, and drawn."""
+"""`clockwatt study-workloads-run` and `study-workloads`: eleven programs recorded by all sensors, and drawn."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from clockwatt.predict.description import time_target
 from clockwatt.predict.evaluation.leave_out import CROSSVAL_SCHEMA
 from clockwatt.schema import layout, tables
 from clockwatt.schema.costs import BACK_TO_BACK, BY_CORRECTED
-from clockwatt.schema.flags import Flag, LearntFrom
+from clockwatt.schema.flags import Flag
 
 TIME, ENERGY = "time_device_corrected_s", "energy_dynamic_corrected_j"
 _JUDGED = {"time": TIME, "energy": ENERGY}
@@ -145,18 +145,9 @@ def counts(dataset_dir: Path, predictors_dir: Path) -> dict[str, Any]:
             by_gpu[gpu]["operations"] = of_gpu["operations_at_points"]
     return {
         "gpus": by_gpu,
-        "meanings": {flag.value: {"meaning": flag.meaning, "learnt": _learnt_words(flag)} for flag in Flag},
+        "meanings": {flag.value: {"meaning": flag.meaning, "learnt": flag.learnt_from.value} for flag in Flag},
         "references": report["references"],
     }
-
-
-def _learnt_words(flag: Flag) -> str:
-    match flag.learnt_from:
-        case LearntFrom.YES:
-            return "yes"
-        case LearntFrom.NO:
-            return "no"
-    return str(flag.learnt_from.value)
 
 
 def _any_flag(dataset_dir: Path) -> dict[str, int]:

@@ -24,7 +24,7 @@ SCRIPTS = (
 
 TITLES = {
     "power": "Training under power limits and clocks",
-    "workloads": "A dozen programs by all sensors",
+    "workloads": "Eleven programs, recorded by all sensors",
     "thermal": "Forecasts of temperature",
     "survey": "Differences between cards",
 }
@@ -82,8 +82,8 @@ def page_html(content: Any, studies: str = "") -> str:
     script = "\n".join(_asset(name) for name in SCRIPTS)
     library = "\n".join(Resources(mode="inline", components=["bokeh"], minified=True, log_level="error").js_raw)
     return Template(_asset("page.html")).substitute(
-        campaign=_escaped(content["campaign"]),
-        version=_escaped(content["version"]),
+        campaign=html.escape(content["campaign"]),
+        version=html.escape(content["version"]),
         studies=studies,
         to_studies='<a href="#studies">Studies</a>' if studies else "",
         style=_asset("page.css"),
@@ -105,10 +105,6 @@ def _json(content: Any) -> str:
 def _in_script(text: str) -> str:
     """Return the text that cannot end the `script` element that it stands in."""
     return text.replace("</", "<\\/").replace("<!--", "<\\!--")
-
-
-def _escaped(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace('"', "&quot;")
 
 
 def studies_section(figures: Sequence[Path]) -> str:
