@@ -35,7 +35,7 @@ def compared(folder: Path = HERE, predictions: str = "predicted-h100.json") -> p
     for line in map(json.loads, lines):
         for answer in predicted[len(MODES) * line["number"] :][: len(MODES)]:
             row = {"number": line["number"], "mode": answer["mode"], "pass": line["pass"]}
-            measured = line.get("modes", {}).get(answer["mode"], {})
+            measured = line.get("modes", {}).get(answer["mode"], {}) if "error" not in answer else {}
             for name in QUANTITIES:
                 if measured.get(name) is not None:
                     low, high = answer["intervals"][name]

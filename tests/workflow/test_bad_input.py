@@ -74,7 +74,7 @@ def test_value_on_the_command_line_is_checked_too(workdir):
     ("name", "message"),
     [
         ("resnet17", "no network of torchvision; did you mean resnet18"),
-        ("nets/mine.py:Net", "no module 'nets/mine.py' here or installed."),
+        ("nets/mine.py:Net", "no file nets/mine.py here."),
         ("torch.nx:Linear", "no module 'torch.nx' here or installed."),
         ("hf:bert.json", "no file bert.json here."),
     ],
