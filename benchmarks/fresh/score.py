@@ -2,7 +2,7 @@
 
     python benchmarks/fresh/score.py pack ROWS_DIR... --output benchmarks/fresh/measured-h200-day1.parquet
     python benchmarks/fresh/score.py report --predictors DIR --gpu LABEL [--host NAME] [--output FILE.csv]
-        [--result FILE.json] [FILE...]
+        [--result FILE.json [--about TEXT]] [FILE...]
 
 `pack` joins what `measure.py` wrote, the profiler's rows beside the measured ones, and gives cards and machines names
 that tell them apart and tell nothing else. `report` composes every pass from the predictors and the traces of
@@ -328,11 +328,14 @@ def report(compared: pd.DataFrame) -> str:
     return "\n".join(lines)
 
 
-def write_result(compared: pd.DataFrame, gpu: str, profile: HostProfile | None, output: Path) -> None:
-    """Write the tables as a result of the page of unseen networks; the targets are for sets of all kinds."""
+def write_result(compared: pd.DataFrame, gpu: str, profile: HostProfile | None, about: str, output: Path) -> None:
+    """Write the tables as a result of the page of unseen networks; the targets are for sets of all kinds.
+
+    The title ends with `about`.
+    """
     days = sorted(compared["day"].unique())
     kind, of_set = OF_A_DAY[days[0]] if len(days) == 1 and days[0] in OF_A_DAY else ("all kinds", None)
-    title = f"Day{'s' * (len(days) > 1)} {', '.join(map(str, days))}, {kind}"
+    title = f"Day{'s' * (len(days) > 1)} {', '.join(map(str, days))}, {kind}{f', {about}' * bool(about)}"
     targets = TARGETS.get(gpu, {}) if of_set is None else of_set
     notes = []
     if profile is not None:
@@ -412,6 +415,7 @@ def main() -> int:
     reporting.add_argument(
         "--host", metavar="NAME", help="a profile below profiles/hosts/: times on its host are told with it"
     )
+    reporting.add_argument("--about", default="", help="what tells a result from others of its day, for the title")
     arguments = parser.parse_args()
     if arguments.mode == "pack":
         pack(arguments.folders, arguments.output)
@@ -425,7 +429,7 @@ def main() -> int:
     if arguments.output:
         compared.to_csv(arguments.output, index=False)
     if arguments.result:
-        write_result(compared, arguments.gpu, profile, arguments.result)
+        write_result(compared, arguments.gpu, profile, arguments.about, arguments.result)
     print(report(compared))
     return 0
 
