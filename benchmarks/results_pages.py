@@ -70,7 +70,7 @@ LEGENDS = {
         "(!): that interval excludes 90 %. The half-width is a median.",
     ),
     "compiled-passes": (
-        "Two sets of networks were each measured eager, compiled, and with CUDA graphs (*graph*).",
+        "Three sets of networks were each measured eager, compiled, and with CUDA graphs (*graph*).",
         "Errors below are median / 90th percentile. Coverage of 90 % intervals / median half-width.",
     ),
 }

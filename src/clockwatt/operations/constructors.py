@@ -117,10 +117,10 @@ def _timm_with(name: str) -> Any:
 
 def _imported(name: str) -> Constructor:
     module_name, _, attribute = name.partition(":")
-    here = Path.cwd()
+    here, file = Path.cwd(), None
     if module_name.endswith(".py"):
-        file = Path(module_name)
-        here, module_name = file.parent.resolve(), file.stem
+        file = Path(module_name).resolve()
+        here, module_name = file.parent, file.stem
     if str(here) not in sys.path:
         sys.path.insert(0, str(here))  # and it stays: the constructor may import more
     try:
@@ -130,6 +130,11 @@ def _imported(name: str) -> Constructor:
             f"network {name}: module {module_name!r} cannot be imported ({summary(error)}). "
             f"It is looked for in {here} and among the installed packages."
         ) from error
+    found = getattr(module, "__file__", None)
+    if file is not None and (found is None or Path(found).resolve() != file):
+        raise NetworkError(
+            f"network {name}: another module is named {module_name!r} ({found or 'of Python itself'}). Rename the file."
+        )
     constructor: Constructor | None = getattr(module, attribute, None)
     if not callable(constructor):
         public = [entry for entry in dir(module) if callable(getattr(module, entry)) and not entry.startswith("_")]

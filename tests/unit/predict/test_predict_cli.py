@@ -2,6 +2,7 @@
 
 import gc
 import json
+import random
 import struct
 import subprocess
 import sys
@@ -263,6 +264,21 @@ def test_a_network_of_a_file_is_found_by_its_path(ask, tmp_path, monkeypatch):
     for path in ("nets/of_path.py", tmp_path / "nets" / "of_path.py"):
         code, _, said = ask("predict", f"{path}:build", "--input", "8,3", "--gpu", "a30", "--point", "sm900")
         assert code == 0, said
+
+
+def test_a_file_named_as_another_module_is_refused(ask, tmp_path, monkeypatch):
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "of_both.py").write_text("import torch\ndef build(): return torch.nn.ReLU()")
+    (tmp_path / "two" / "random.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    line = ("--input", "8,3", "--gpu", "a30", "--point", "sm900")
+    assert ask("predict", "one/of_both.py:build", *line)[0] == 0
+    for name, of in (("of_both", tmp_path / "one" / "of_both.py"), ("random", random.__file__), ("sys", "of Python")):
+        code, _, said = ask("predict", f"two/{name}.py:build", *line)
+        assert code == 1
+        assert f"another module is named {name!r} ({of}" in " ".join(said.split())
 
 
 @pytest.mark.parametrize(
