@@ -49,7 +49,7 @@ from clockwatt.schema.records import (
 )
 
 if TYPE_CHECKING:
-    from clockwatt.operations.trace.compiled_memory import Graphs
+    from clockwatt.operations.trace.compiled_memory import Function
 
 _META = torch.device("meta")
 _PASSES = 2
@@ -62,12 +62,12 @@ _ATTENTION = (
 )
 _MATRIX_PRODUCTS = frozenset(
     {
-        _aten.mm.default,
-        _aten.addmm.default,
-        _aten.bmm.default,
-        _aten.baddbmm.default,
-        _aten.addmv.default,
-        _aten.mv.default,
+        _aten.mm,
+        _aten.addmm,
+        _aten.bmm,
+        _aten.baddbmm,
+        _aten.addmv,
+        _aten.mv,
     }
 )
 _RECURRENT = {torch.lstm: "lstm", torch.gru: "gru", torch.rnn_tanh: "rnn", torch.rnn_relu: "rnn"}
@@ -141,20 +141,14 @@ class Storages(TorchDispatchMode):
             return result
 
     def _take(self, func: Any, args: tuple[Any, ...], result: Any) -> None:
-        """Record what a call has allocated."""
+        """Record what a call has allocated, and its workspaces."""
         self.add(tensors_in(result))
-        self.takes(func, args, result)
-
-    def takes(self, func: Any, args: tuple[Any, ...], result: Any, *, channels_last: bool = False) -> None:
-        """Record the workspaces of a call, whose convolutions may be laid out otherwise than its tensors say."""
         in_backward = self.kind == TEMPORARY  # which runs in a thread of its own, with a handle of its own
-        if func in _MATRIX_PRODUCTS and in_backward not in self._threads_with_cublas:
+        if getattr(func, "overloadpacket", None) in _MATRIX_PRODUCTS and in_backward not in self._threads_with_cublas:
             self._threads_with_cublas.add(in_backward)
             self.allocated(0, WORKSPACE, "", {"kind": CUBLAS})
         if func in _CONVOLUTIONS:
-            described = _convolution(args, result, backward=_CONVOLUTIONS[func])
-            described["channels_last"] |= channels_last and len(described["x"]) > 3 and described["x"][1] > 1
-            self.workspace(described)
+            self.workspace(_convolution(args, result, backward=_CONVOLUTIONS[func]))
         elif func in _ATTENTION:
             query, key = args[1], args[2]
             self.workspace({"kind": "attention", "dtype": dtype_name(query.dtype), "query": list(query.shape),
@@ -247,14 +241,14 @@ def record_memory(
     storages.kind = INPUTS
     storages.add(given.values(), "")
     try:
-        graphs = None
+        forward = None
         if network.execution[0].compiled:
             try:
-                graphs = _graphs(module, network, values, given, learns=learns)
+                forward = _compiled(module, network, values, given, learns=learns)
             except UntraceableError:  # a graph that breaks at a branch on data
                 storages.uncompiled()
         with MetaLayouts(), storages, torch.set_grad_enabled(learns), module_paths(tracer):
-            run = _Pass(module, network, given, tracer, storages, training if learns else None, graphs)
+            run = _Pass(module, network, given, tracer, storages, training if learns else None, forward)
             for _ in range(_PASSES):
                 run()
             if mode_of_variant(network.variant) == CUDA_GRAPH:
@@ -274,16 +268,16 @@ def _state(module: torch.nn.Module) -> dict[str, torch.Tensor]:
     return {**dict(module.named_parameters()), **dict(module.named_buffers())}
 
 
-def _graphs(
+def _compiled(
     module: torch.nn.Module,
     network: NetworkConfig,
     values: KnownValues,
     given: Mapping[str, torch.Tensor],
     *,
     learns: bool,
-) -> Graphs:
+) -> Function:
     """Return what torch.compile makes of a network's forward pass."""
-    from clockwatt.operations.trace.compiled_memory import graphs_of  # imports TorchInductor, which takes seconds
+    from clockwatt.operations.trace.compiled_memory import compiled  # imports TorchInductor, which takes seconds
 
     state = _state(module)
     tracer = _Follower(Storages(), module, network, values, grad=learns)
@@ -304,7 +298,7 @@ def _graphs(
         return [*scores, *(one for one in tensors_in(found) if all(one is not score for score in scores))]
 
     with torch.set_grad_enabled(learns), module_paths(tracer):
-        return graphs_of(forward, [*state.values(), *given.values()], len(state))
+        return compiled(forward, [*state.values(), *given.values()], len(state))
 
 
 class _Pass:
@@ -312,9 +306,9 @@ class _Pass:
 
     def __init__(
         self, module: torch.nn.Module, network: NetworkConfig, given: Mapping[str, torch.Tensor], tracer: Tracer,
-        storages: Storages, training: TrainingConfig | None, graphs: Graphs | None,
+        storages: Storages, training: TrainingConfig | None, forward: Function | None,
     ) -> None:  # fmt: skip
-        self._graphs = graphs
+        self._compiled = forward
         self._tensors = (*_state(module).values(), *given.values())
         self._module, self._tracer, self._storages = module, tracer, storages
         self._modules = {
@@ -372,8 +366,8 @@ class _Pass:
 
     def _forward(self) -> Any:
         self._storages.kind = ACTIVATIONS
-        if self._graphs is not None:
-            return self._graphs.run(self._storages, self._tensors)
+        if self._compiled is not None:
+            return self._compiled(*self._tensors)
         with self._tracer, _META:
             return self._module(*self._positional, **self._by_keyword)
 

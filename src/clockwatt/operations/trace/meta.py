@@ -59,9 +59,14 @@ def _run(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
 
 
 def _convolution_output(output: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    chosen = convolution_format(x, weight)
+    return output if chosen is torch.contiguous_format else torch.empty_like(output, memory_format=chosen)
+
+
+def convolution_format(x: torch.Tensor, weight: torch.Tensor, *_backend: object) -> torch.memory_format:
+    """Return how cuDNN lays out what a convolution gives."""
     formats = {suggest_memory_format(x), suggest_memory_format(weight)}
-    chosen = next((memory_format for memory_format in _CHANNELS_LAST if memory_format in formats), None)
-    return output if chosen is None else torch.empty_like(output, memory_format=chosen)
+    return next((one for one in _CHANNELS_LAST if one in formats), torch.contiguous_format)
 
 
 def restricts_attention() -> bool:
