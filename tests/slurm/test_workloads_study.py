@@ -50,4 +50,4 @@ def test_without_the_study_its_target_says_what_to_write(tmp_path):
     workdir.configure({"gpus": GPUS})
     refused = workdir.snakemake("-n", "study_workloads")
     assert refused.returncode
-    assert "studies.workloads: is not in the campaign's file" in refused.stdout
+    assert "studies.workloads: is not in the campaign" in refused.stdout

@@ -39,7 +39,7 @@ def test_what_is_there_is_left_as_it_is(tmp_path):
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "config.yaml").write_text("mine")
     before = listed(tmp_path)
-    with pytest.raises(ClockwattError, match="something already, which is left as it is"):
+    with pytest.raises(ClockwattError, match="is not a new or empty folder"):
         campaign_folder.create(tmp_path)
     assert listed(tmp_path) == before
     assert (tmp_path / "config" / "config.yaml").read_text() == "mine"
@@ -47,7 +47,7 @@ def test_what_is_there_is_left_as_it_is(tmp_path):
 
 def test_a_file_is_no_folder(tmp_path):
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(ClockwattError, match="something already"):
+    with pytest.raises(ClockwattError, match="is not a new or empty folder"):
         campaign_folder.create(tmp_path / "file")
     with pytest.raises(ClockwattError, match="cannot be written"):
         campaign_folder.create(tmp_path / "file" / "campaign")
@@ -81,7 +81,7 @@ def test_the_command_says_what_it_wrote(tmp_path):
     assert "campaign/config/config.yaml" in said.stdout.splitlines()
     again = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert again.returncode == 1
-    assert again.stderr.startswith("error: campaign: there is something already")
+    assert again.stderr.startswith("error: campaign: is not a new or empty folder")
 
 
 def test_the_sources_of_a_checkout_are_its_own(tmp_path, monkeypatch):

@@ -139,7 +139,7 @@ def test_predictors_that_learnt_nothing_are_told_as_such(made, tmp_path):
         shutil.copytree(made.root / folder, tmp_path / folder)
     for path in (tmp_path / "predictors").glob("*/description.json"):
         path.write_text(json.dumps(json.loads(path.read_text()) | {"passes": {}}))
-    with pytest.raises(ClockwattError, match=r"predictors: no pass was fitted.*`clockwatt fit` says what"):
+    with pytest.raises(ClockwattError, match=r"predictors: no pass was fitted.*`clockwatt fit` again: it reports what"):
         app(["show", "net24", "--results", str(tmp_path)], prog_name="clockwatt", standalone_mode=False)
 
 

@@ -117,7 +117,7 @@ def test_nodes_and_further_options_become_slurm_extra(slurm, extra):
 
 @pytest.mark.parametrize(("option", "key"), [("--qos=high", "qos"), ("--mem 4000", "mem_mb"), ("-p long", "partition")])
 def test_an_option_with_a_key_of_its_own_is_refused(option, key):
-    with pytest.raises(ConfigError, match=rf"gpus.a30.slurm.extra: .* write {key} beside extra"):
+    with pytest.raises(ConfigError, match=rf"gpus.a30.slurm.extra: .* write {key} instead"):
         with_gpu(slurm={"extra": option})
 
 

@@ -51,7 +51,7 @@ def test_a_key_that_stands_twice_is_refused_with_both_lines(workdir):
         file.write("gpus: {h200: {device: 'virtual:h200'}}\n")
     lines = (workdir.path / "config.yaml").read_text().splitlines()
     first = lines.index("gpus:") + 1
-    message = f"config.yaml: key 'gpus' stands in line {first} and again in line {len(lines)}."
+    message = f"config.yaml: key 'gpus' is in line {first} and in line {len(lines)}."
     assert message in fails(workdir, "-n")
     assert message in plan_fails(workdir)
 
@@ -111,7 +111,7 @@ def plan_fails(workdir: Workdir) -> str:
     ("changes", "message"),
     [
         ({"clocks_mhz": [901]}, "gpus.a30: virtual A30: SM clock 901 MHz is not supported. Nearest: 900 and 915 MHz"),
-        ({"device": "virtual:a31"}, "'a31': no specifications of such a GPU"),
+        ({"device": "virtual:a31"}, "'a31': no specifications of this GPU"),
     ],
 )
 def test_a_start_a_dry_run_and_a_plan_refuse_the_same_with_the_same_words(workdir, changes, message):

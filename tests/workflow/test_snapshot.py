@@ -66,7 +66,7 @@ def test_a_job_does_not_wait_for_an_input_that_is_set_aside(finished, listed, tm
     began = time.monotonic()
     done = job(finished, run.relative_to(finished.path), "measure:gpu=a30,point=sm900,shard=1", *awaited)
     assert done.returncode == 1
-    assert f"{CALIBRATION}: was damaged and is set aside" in done.stdout
+    assert f"{CALIBRATION}: was damaged and is renamed" in done.stdout
     assert time.monotonic() - began < LATENCY_S
     Path(f"{calibration}.damaged").rename(calibration)
 

@@ -20,6 +20,7 @@ from clockwatt.errors import ClockwattError
 _OTHER_NAMES = {
     "--training": "--pass training", "--inference": "--pass inference", "--dtype": "--precision",
     "--tf32": "--precision tf32", "--batch": "--input 32,3,224,224 (batch first)",
+    "--compile": "--precision tf32-conv+compile",
 }  # fmt: skip
 """Options that people look for, to what the commands call them."""
 

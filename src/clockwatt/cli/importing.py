@@ -85,7 +85,7 @@ def _pairs(option: str, given: list[str] | None) -> dict[str, str]:
         if not name or not equals or not value:
             raise ClockwattError(f"{option} {text}: write it as NAME=VALUE, such as {option} pass=inference.")
         if name in pairs:
-            raise ClockwattError(f"{option} {name}: stands twice. Leave one out.")
+            raise ClockwattError(f"{option} {name}: is given twice. Leave one out.")
         pairs[name] = value
     return pairs
 

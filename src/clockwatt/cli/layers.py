@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 def layers(
     request: Request,
     *,
-    depth: Annotated[int | None, typer.Option(min=1, help="Add up modules below so many levels.")] = None,
+    depth: Annotated[int | None, typer.Option(min=1, help="Sum modules below this level.")] = None,
     csv: Annotated[Path | None, typer.Option(help="Write the table to this file too.")] = None,
     trace: Annotated[Path | None, typer.Option(help="Compare with device times of this torch.profiler trace.")] = None,
     as_json: AsJson = False,

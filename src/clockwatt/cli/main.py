@@ -58,6 +58,7 @@ def _usage(error: Any) -> str:
     """Return what is wrong with the words of a command line, in a line."""
     near = getattr(error, "possibilities", None)  # the nearest option first
     text = f"{error.message}. Did you mean {near[0]}?" if near else error.format_message()
+    text = text.partition(", unable to parse")[0]  # pydantic says the same twice
     see = f" See `{error.ctx.command_path} --help`." if error.ctx else ""
     return f"error: {text[0].lower()}{text[1:]}{'' if text[-1] in '.?' else '.'}{see}"
 

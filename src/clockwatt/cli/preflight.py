@@ -58,7 +58,7 @@ def preflight(
         ended = subprocess.run(command, env={**os.environ, **changed}, check=False).returncode
         if not told.exists():
             fix = (
-                "Its own message stands above: correct it, or its arguments, or start the Python that has its packages."
+                "See its message above. Correct the program or its arguments, or install its packages here."
                 if ended
                 else "Give a script that trains, or infers, with a torch.nn.Module on a CUDA device."
             )

@@ -125,7 +125,7 @@ def _tell(folder: Path, *, as_json: bool) -> None:
 
 def _checked_name(name: str) -> str:
     if not name or "/" in name or name in (".", ".."):
-        raise ClockwattError(f"--name {name!r}: it becomes a folder in --output, so a word without slashes.")
+        raise ClockwattError(f"--name {name!r}: it names a folder in --output. Give a word without slashes.")
     return name
 
 

@@ -75,7 +75,7 @@ _OPTIONS: dict[str, _Option] = {
     "precisions": _option(
         list[str] | None, "--precision", help="tf32, bf16-mixed …; repeat for several, or all.", panel=_RUN
     ),
-    "optimizer": _option(str | None, help="Of training: adamw …; else the campaign's (sgd).", panel=_RUN),
+    "optimizer": _option(str | None, help="Optimizer of training; else the campaign's (sgd).", panel=_RUN),
     "accumulate": _option(int | None, help="Batches of one training step.", panel=_RUN, min=1),
     "clip_norm": _option(float | None, help="Clip the norm of the gradients to N.", panel=_RUN),
     "loss": _option(str | None, help=f"Loss of training: {', '.join(LOSSES)}.", panel=_RUN),
@@ -100,7 +100,10 @@ _OPTIONS: dict[str, _Option] = {
     "microbatches": _option(int | None, help="Parts of a pipeline's batch.", panel=_PARALLEL, min=1),
     "schedule": _option(str | None, help="Order of a pipeline: 1f1b or gpipe.", panel=_PARALLEL),
     "measure_missing": _option(
-        str | None, help="Measure uncertain operations: 20, 30s, or until 5%.", panel=MEASURE, metavar="LIMIT"
+        str | None,
+        help="Measure 20 uncertain operations, for 30s, or to 5%.",
+        panel=MEASURE,
+        metavar="LIMIT",
     ),
     "measure_whole": _option(bool, "--measure-whole", help="Measure the pass itself.", panel=MEASURE, default=False),
     "run": _option(
@@ -203,7 +206,9 @@ def _json_text(text: str) -> str:
     try:
         return Path(text).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
-        raise RequestError(f"{{request}} {text}: cannot be read ({error}). Give JSON, or a file of it.") from None
+        raise RequestError(
+            f"{{request}} {text}: cannot be read ({error}). Give JSON, or a file that contains it."
+        ) from None
 
 
 def check_folder(option: str, file: Path | None) -> None:

@@ -32,15 +32,15 @@ class CampaignConfig(Model):
     campaign: str = Field(
         pattern=LABEL_PATTERN, max_length=_LONGEST_LABEL, description="name of the campaign, shown in figures"
     )
-    seed: int = Field(0, ge=0, description="of every shuffle, virtual GPU and predictor")
-    gpus: dict[str, GpuConfig] = Field(min_length=1, description="label of your own, used in paths, to GPU")
+    seed: int = Field(0, ge=0, description="seed of shuffles, virtual GPUs and predictors")
+    gpus: dict[str, GpuConfig] = Field(min_length=1, description="your label, used in paths, to a GPU")
     design: DesignConfig | None = Field(None, description="operations drawn by design, beside those of networks")
     imported_from: str | None = Field(
         None,
         description="table that the measurements came from, written by `clockwatt import`: nothing is left to measure",
     )
     networks: list[NetworkConfig] = Field(
-        [], description="networks whose operations are measured, and which are measured whole; needed without `design`"
+        [], description="networks to measure, operation by operation and whole; needed without `design`"
     )
     passes: Annotated[list[Pass], one_or_more(Pass)] = Field(
         ["inference", "training"],
@@ -49,8 +49,7 @@ class CampaignConfig(Model):
     )
     quantities: Quantities = Field(
         ["time", "energy"],
-        description="what is measured: `[time]` alone is many times as quick as `[time, energy]`; a network may say "
-        "otherwise for itself and its operations",
+        description="what is measured; `[time]` is many times as fast as `[time, energy]`; a network may have its own",
     )
     shards: int = Field(
         1,
@@ -70,8 +69,7 @@ class CampaignConfig(Model):
     results_dir: str = Field(
         "results",
         pattern=r"^[^{}\s]+$",
-        description="folder for all that the campaign gives, relative to where Snakemake runs; two campaigns with a "
-        "folder each stand side by side",
+        description="folder of all results, relative to the working folder; give each campaign its own",
     )
     training: TrainingConfig = Field(TrainingConfig())
     measurement: MeasurementConfig = Field(MeasurementConfig())
@@ -115,7 +113,7 @@ class CampaignConfig(Model):
         for network in each:
             precisions = seen.setdefault(network.network_id, set())
             if precisions & set(network.precision):
-                raise ValueError(f"{network.network_id} stands twice: remove one, or give each a precision of its own")
+                raise ValueError(f"{network.network_id} is given twice: remove one, or give each another precision")
             precisions.update(network.precision)
         return each
 

@@ -30,8 +30,8 @@ class ControlConfig(Model):
 
     method: ControlMethod = Field(
         "nvml",
-        description="nvml sets clocks directly (root, or a machine of one's own); helper asks what an administrator "
-        "installed from `privileged/`, by sudo; command runs the site's own script; slurm, for want of these, uses "
+        description="nvml sets clocks directly (needs root); helper calls by sudo what an "
+        "administrator installed from `privileged/`; command runs the site's own script; slurm uses "
         "`srun --gpu-freq` (SM and memory clock); none sets nothing, for `default`. `clockwatt doctor` says which of "
         "them work",
     )
@@ -44,8 +44,8 @@ class ControlConfig(Model):
     )
     reset_command: str | None = Field(
         None,
-        description="of method command: what takes it back; without it, set_command must run as long as the operating "
-        "point is wanted, and is terminated to release it",
+        description="of method command: what resets the operating point; without it, set_command must run while the "
+        "point is held, and is terminated to release it",
         examples=["sudo /opt/site/nvidia-set-clocks.sh -d {index} -r"],
     )
     settle_timeout_s: float = Field(
@@ -77,7 +77,7 @@ class ControlConfig(Model):
         if (self.method == "command") != (self.set_command is not None):
             raise ValueError("method: command and set_command belong together")
         if self.reset_command is not None and self.set_command is None:
-            raise ValueError("reset_command needs set_command beside it")
+            raise ValueError("reset_command needs set_command too")
         return self
 
     @property

@@ -21,7 +21,7 @@ FAMILIES = (
 
 
 class DesignRound(Model):
-    """Operations chosen where a fitted predictor is least sure."""
+    """Operations chosen where a fitted predictor is least certain."""
 
     candidates: str = Field(
         description="Parquet file of candidates: a catalogue's `operations.parquet` with the columns `spread` (of the "
@@ -29,7 +29,7 @@ class DesignRound(Model):
         examples=["candidates-1.parquet"],
     )
     operations: int = Field(
-        gt=0, le=1_000_000, description="how many of them: half by spread times weight, half evenly"
+        gt=0, le=1_000_000, description="number of operations: half by spread times weight, half at random"
     )
 
 

@@ -45,7 +45,7 @@ class GpuConfig(WithPrecision):
     clocks_mhz: Annotated[list[Megahertz], one_or_more(Megahertz)] = Field(
         [None],
         min_length=1,
-        description="SM clocks to lock, in MHz; `default` leaves the GPU to itself",
+        description="SM clocks to lock, in MHz; `default` sets nothing",
         examples=[[210, 900, 1440]],
     )
     memory_clocks_mhz: Annotated[list[Megahertz], one_or_more(Megahertz)] = Field(

@@ -48,7 +48,7 @@ class MeasurementConfig(Model):
     )
     warm_up_min_s: float = Field(0.3, ge=0, le=60, description="shortest warm-up by back-to-back calls")
     warm_up_max_s: float = Field(
-        2.0, ge=0, le=600, description="the warm-up ends here even if time, power and clock still change (flagged)"
+        2.0, ge=0, le=600, description="longest warm-up; rows are flagged if time, power or clock still change"
     )
     window_min_s: float = Field(
         0.5, gt=0.1, le=600, description="shortest window of back-to-back calls in which power is read"
@@ -58,12 +58,12 @@ class MeasurementConfig(Model):
     )
     idle_s: float = Field(3.0, gt=0.3, le=600, description="how long idle power is read each time")
     check_every_s: float = Field(
-        300.0, gt=10, description="idle power and the reference operations are measured again after so long"
+        300.0, gt=10, description="idle power and the reference operations are measured again after this time"
     )
     rest_to_c: float | None = Field(
         None, gt=0, le=120, description="before anything is measured, let the GPU cool down to this temperature"
     )
-    rest_max_s: float = Field(600.0, gt=0, description="longest such rest; a warning follows")
+    rest_max_s: float = Field(600.0, gt=0, description="longest such rest; if it is reached, a warning is printed")
     repetitions: int = Field(1, ge=1, le=100, description="times every operation is measured, in fresh shuffled orders")
     working_set: Literal["parameters_cold", "all_cold", "hot"] = Field(
         "parameters_cold", description="which tensors are cycled through copies that together exceed the L2 cache"

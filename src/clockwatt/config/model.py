@@ -20,7 +20,7 @@ def different(*fields: str, what: str = "a value") -> Any:
 
     def check(values: Any) -> Any:
         if values is not None and len(set(values)) != len(values):
-            raise ValueError(f"{what} stands twice: remove one")
+            raise ValueError(f"{what} is given twice: remove one")
         return values
 
     return field_validator(*fields)(check)

@@ -54,8 +54,7 @@ class InputConfig(Model):
     below: Below | None = Field(None, description="indices are below this; needed with int64", examples=[30522])
     values: Literal["random", "ones", "lengths"] = Field(
         "random",
-        description="lengths: ones up to a length of its own in every row, at least half of it, and zeros behind, as "
-        "the attention mask of sentences that differ in length",
+        description="lengths: an attention mask of sentences of different lengths, each at least half of the row",
     )
 
     @model_validator(mode="after")
@@ -82,8 +81,8 @@ class NetworkConfig(WithPrecision):
     inputs: dict[str, InputConfig] | None = Field(
         None,
         min_length=1,
-        description="in place of `input`: keyword to what is given for it; a number in place of a keyword is a "
-        "position, and `images.0` or `batch.mask` is an entry of a list or dictionary",
+        description="instead of `input`: keyword to its input; a number is a position, and "
+        " `images.0` or `batch.mask` is an entry of a list or dictionary",
         examples=[{"input_ids": {"shape": [8, 128], "dtype": "int64", "below": 30522}}],
     )
     input_dtype: Literal["float", "int64"] = Field(
@@ -94,8 +93,8 @@ class NetworkConfig(WithPrecision):
     cache_length: int | None = Field(
         None,
         gt=0,
-        description="of a decoder given as `hf:`: one step of decoding behind so many tokens, whose keys and values "
-        "are kept; `input` holds the new tokens, [batch, 1]",
+        description="of a decoder given as `hf:`: one decoding step after this many cached tokens; "
+        " `input` holds the new tokens, [batch, 1]",
         examples=[1024],
     )
 
@@ -225,11 +224,11 @@ class TrainingConfig(Model):
     optimizer: OptimizerName = Field(
         "sgd", description="of `torch.optim`, in the training pass; -fused: its fused kernel"
     )
-    learning_rate: float = Field(0.1, gt=0, description="of the optimizer; costs nothing")
+    learning_rate: float = Field(0.1, gt=0, description="learning rate of the optimizer; does not change the cost")
     momentum: float = Field(0.9, ge=0, lt=1, description="of sgd")
-    weight_decay: float = Field(0.0, ge=0, description="of the optimizer; above 0 it is work of its own")
+    weight_decay: float = Field(0.0, ge=0, description="weight decay of the optimizer; above 0 it adds work")
     accumulate: int = Field(
-        1, ge=1, le=256, description="batches whose gradients are added up before a step; a pass is all of them"
+        1, ge=1, le=256, description="batches whose gradients are added up before a step; a pass contains all of them"
     )
     clip_norm: float | None = Field(
         None, gt=0, description="largest norm of the gradients, as of `clip_grad_norm_`; null: they are not clipped"

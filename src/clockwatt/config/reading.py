@@ -64,7 +64,7 @@ class _UniqueKeyLoader(yaml.SafeLoader):
             key, line = str(key_node.value), key_node.start_mark.line + 1
             if key in lines:
                 raise _DuplicateKeyError(
-                    f"key {key!r} stands in line {lines[key]} and again in line {line}. Rename or remove one of them."
+                    f"key {key!r} is in line {lines[key]} and in line {line}. Rename or remove one."
                 )
             lines[key] = line
         return super().construct_mapping(node, deep)

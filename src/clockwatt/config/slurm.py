@@ -40,7 +40,7 @@ class SlurmResources(Model):
     mem_mb: int = Field(16000, ge=500, description="host memory in MB")
     account: str | None = Field(None, description="Slurm account to charge")
     nodelist: str | None = Field(
-        None, description="pin the campaign to these nodes, so that one card serves all of it", examples=["gpu[01-02]"]
+        None, description="nodes to use, such as one node, to measure a single card", examples=["gpu[01-02]"]
     )
     qos: str | None = Field(None, description="quality of service to ask for", examples=["high"])
     constraint: str | None = Field(None, description="features that the node must have", examples=["nvlink"])
@@ -54,7 +54,7 @@ class SlurmResources(Model):
         for option in (value or "").split():
             key = _KEY_OF_SBATCH_OPTION.get(option.partition("=")[0])
             if key:
-                raise ValueError(f"{option.partition('=')[0]} has a key of its own: write {key} beside extra")
+                raise ValueError(f"{option.partition('=')[0]} has its own key: write {key} instead")
         return value
 
     @model_validator(mode="after")
@@ -62,5 +62,5 @@ class SlurmResources(Model):
         if self.gres and (self.gpu or self.gpu_model):
             raise ValueError("give either gres, or gpu and gpu_model, not both")
         if self.gpu_model and not self.gpu:
-            raise ValueError("gpu_model needs gpu: 1 beside it")
+            raise ValueError("gpu_model needs gpu: 1 too")
         return self

@@ -126,7 +126,7 @@ class WorkloadsStudyConfig(Model):
         description="which, in the order in which they are recorded; those of `_original` run as in the study "
         "that clockwatt continues; the networks of `studies.power` may be named, too",
     )
-    seconds: float | None = Field(60.0, gt=0, description="how long each goes on; null: a fixed number of steps, once")
+    seconds: float | None = Field(60.0, gt=0, description="duration of each; null: a fixed number of steps")
     scale: float | None = Field(
         None,
         gt=0,
@@ -171,7 +171,7 @@ class ThermalStudyConfig(Model):
         description="models to fit, besides persistence; see `clockwatt thermal fit --help`",
     )
     horizons_s: Annotated[list[Annotated[float, Field(gt=0, le=3600)]], one_or_more(float)] = Field(
-        [1.0, 10.0, 30.0, 60.0], min_length=1, description="how far ahead the temperature is forecast, in s"
+        [1.0, 10.0, 30.0, 60.0], min_length=1, description="forecast horizons, in s"
     )
 
     _nothing_stands_twice = different("gpus", "models", "horizons_s")
@@ -254,12 +254,12 @@ class ParallelStudyConfig(Model):
         "in the order of 1F1B",
     )
     batch_per_gpu: int | None = Field(
-        None, ge=1, description="batch of each GPU, in a pipeline of all of them on average; null: that of the input"
+        None, ge=1, description="batch of each GPU (in a pipeline, the mean over all GPUs); null: that of the input"
     )
     microbatches: int = Field(4, ge=1, le=1024, description="parts of the batch of a pipeline")
-    images: int = Field(8192, ge=1, description="examples of the epoch that the table is for")
+    images: int = Field(8192, ge=1, description="examples of an epoch in the table")
     seconds: float = Field(2.0, gt=0, le=600, description="how long the steps of a case are timed")
-    profile_steps: int = Field(3, ge=1, le=100, description="steps of a case that the profiler watches afterwards")
+    profile_steps: int = Field(3, ge=1, le=100, description="profiled steps of a case")
     idle_s: float = Field(2.0, ge=0.3, le=60, description="how long idle power is read before the first case")
 
     _nothing_stands_twice = different("gpus", "counts", "strategies")
@@ -301,7 +301,7 @@ class StudiesConfig(Model):
     @model_validator(mode="after")
     def _temperature_is_recorded(self) -> Self:
         if self.thermal and not (self.power or self.workloads):
-            raise ValueError("thermal: nothing is recorded to fit; add power or workloads to the studies")
+            raise ValueError("thermal needs records: add power or workloads to studies")
         return self
 
     def thermal_sources(self, gpus: Iterable[str]) -> dict[str, list[str]]:
@@ -358,7 +358,7 @@ Study = TypeVar("Study", bound=Model)
 def _there(study: Study | None, name: str) -> Study:
     if study is None:
         raise ConfigError(
-            f"studies.{name}: is not in the campaign's file, so there is no study_{name} to make. "
+            f"studies.{name}: is not in the campaign, so study_{name} does not exist. "
             "See config/README.md for its keys."
         )
     return study

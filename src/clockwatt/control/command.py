@@ -67,8 +67,8 @@ class CommandMethod(Method):
         missing = sorted(wanted - values.keys())
         if missing:
             raise ControlError(
-                f"control: `{template}` needs {{{missing[0]}}}, which {point} does not say: give every operating point "
-                "one, or measure the others with another GPU label whose command does not ask for it."
+                f"control: `{template}` needs {{{missing[0]}}}, which {point} does not set: give every operating point "
+                "one, or measure the others under another GPU label with a command that does not need it."
             )
         return [word.format(**values) for word in shlex.split(template)]
 

@@ -110,7 +110,7 @@ def ask(helper: str, *words: str) -> dict[str, Any]:
     """
     if not helper.startswith("/"):
         raise ControlError(
-            f"control.helper {helper}: no whole path, which sudo needs. Write {ControlConfig().helper}, or where it is."
+            f"control.helper {helper}: sudo needs an absolute path. Write {ControlConfig().helper}, or where it is."
         )
     command = ["sudo", "-n", helper, *words]
     try:

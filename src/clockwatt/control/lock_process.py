@@ -65,10 +65,10 @@ class HeldCommand:
                 return
             if self._process.poll() is not None:
                 self._reader.join(_GRACE_S)
-                raise ControlError(f"{self} ended at once, and should have run as long as its clock is wanted.")
+                raise ControlError(f"{self} ended at once. It must run for as long as the clock is needed.")
             time.sleep(_POLL_S)
         if mark is not None:
-            raise ControlError(f"{self} did not get ready within {timeout_s:g} s.")
+            raise ControlError(f"{self} did not start within {timeout_s:g} s.")
 
     def stop(self) -> None:
         """End the command: by SIGTERM, by Ctrl-C, by hanging up.

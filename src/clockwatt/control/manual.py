@@ -59,7 +59,7 @@ def lock(
     """
     if point.is_default:
         raise ControlError(
-            "nothing to lock: say an SM clock, a memory clock or a power limit, or use `clockwatt clocks reset`."
+            "nothing to lock. Give an SM clock, a memory clock or a power limit, or use `clockwatt clocks reset`."
         )
     console = console or Console()
     with _chosen(gpu) as card:
@@ -119,7 +119,7 @@ def _chosen(gpu: str | None) -> Iterator[Gpu]:
     )
     if len(installed) != 1:
         listed = "".join(f"\n  {found.uuid}  {found.name}" for found in installed)
-        raise GpuNotFoundError(f"{len(installed)} GPUs: say which one with --gpu UUID.{listed}")
+        raise GpuNotFoundError(f"{len(installed)} GPUs: choose one with --gpu UUID.{listed}")
     with contextlib.closing(open_installed(installed[0])) as card:
         yield card
 

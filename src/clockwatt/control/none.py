@@ -18,7 +18,7 @@ class NoMethod(Method):
         """See `Method`."""
         if not point.is_default:
             raise ControlError(
-                f"control.method none sets nothing, so {point} cannot be had: choose another method, or point default."
+                f"control.method none sets nothing, not {point}. Choose another method, or point default."
             )
 
     def release(self) -> None:

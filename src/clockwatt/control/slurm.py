@@ -55,7 +55,7 @@ class SlurmMethod(Method):
         if point.is_default:
             return
         if point.power_limit_w is not None:
-            raise ControlError(f"control.method slurm sets clocks only, so {point} cannot be had.")
+            raise ControlError(f"control.method slurm sets clocks only, not {point}. Choose another method or point.")
         self._check_job()
         self._step = HeldCommand(step_command(point, os.environ), step_environment(os.environ))
         self._step.wait_until_held(_STARTED_WITHIN_S, _HELD)

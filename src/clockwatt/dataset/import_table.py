@@ -120,7 +120,7 @@ def import_table(request: Request, output_dir: Path) -> Imported:
     """
     _check_new(output_dir)
     if request.device.strip().lower().startswith(VIRTUAL_PREFIX):
-        raise ConfigError(f"--device {request.device}: is virtual. What is imported was measured on a real GPU.")
+        raise ConfigError(f"--device {request.device}: is virtual. Only measurements of real GPUs can be imported.")
     table = Table.read(request.path, request.columns, request.constants)
     gpu_name = find_spec(request.device).nvml_name
     _campaign(request, gpu_name, {FP32}, {records.INFERENCE}, energy=True)  # a wrong label before rows are read
@@ -288,7 +288,7 @@ class RowReader:
         self._problems.check()
         if not rows:
             names = ", ".join(sorted(self.skipped))
-            raise DataFileError(f"{self._table.path}: no row is left: none of its modules can be read ({names}).")
+            raise DataFileError(f"{self._table.path}: none of its modules can be read ({names}).")
         return rows
 
     def _row(self, number: int, row: Mapping[str, Any]) -> MeasurementRow | None:

@@ -58,9 +58,7 @@ class Source:
             try:
                 digest.update(hashlib.sha256(path.read_bytes()).digest())
             except OSError as error:
-                raise DataFileError(
-                    f"{path}: cannot be read ({error.strerror}). Get the project's files anew."
-                ) from None
+                raise DataFileError(f"{path}: cannot be read ({error.strerror}). Install clockwatt again.") from None
         return digest.hexdigest()[:16]
 
     def points(self) -> list[tuple[str, OperatingPoint]]:

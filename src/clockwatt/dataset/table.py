@@ -116,7 +116,7 @@ class Table:
         for option, names in (("--column", columns), ("--constant", constants)):
             for name in names:
                 if name not in COLUMNS:
-                    raise DataFileError(f"{option} {name}: is not taken. What is: {', '.join(COLUMNS)}.")
+                    raise DataFileError(f"{option} {name}: is not a column. Choose {', '.join(COLUMNS)}.")
         file = _file(path)
         for ours, theirs in columns.items():
             if theirs not in file.columns:
@@ -176,7 +176,7 @@ def _file(path: Path) -> pd.DataFrame:
         ".parquet": "Write it again, or save the table as .csv.",
     }
     if path.suffix.lower() not in readers:
-        raise DataFileError(f"{path}: is neither .csv nor .parquet, which are read. Save the table as one of them.")
+        raise DataFileError(f"{path}: is neither .csv nor .parquet. Save the table as one of them.")
     try:
         return readers[path.suffix.lower()]()
     except FileNotFoundError:
@@ -196,7 +196,7 @@ def is_empty(cell: Any) -> bool:
 def text(cell: Any) -> str:
     """Return the text of a cell that must not be empty."""
     if is_empty(cell):
-        raise CellError("is empty. Fill it in, or take the row out.")
+        raise CellError("is empty. Fill it in, or remove the row.")
     return str(cell).strip()
 
 
@@ -204,7 +204,7 @@ def pass_(cell: Any) -> str:
     """Return the pass: `inference` or `training`."""
     said = text(cell).lower()
     if said not in (INFERENCE, TRAINING):
-        raise CellError(f"{said!r} is no pass. Write {INFERENCE} or {TRAINING}.")
+        raise CellError(f"{said!r} is not a pass. Write {INFERENCE} or {TRAINING}.")
     return said
 
 
@@ -233,7 +233,7 @@ def shape(cell: Any) -> tuple[int, ...]:
     bare = re.sub(r"^\s*(torch\.Size)?[\s(\[]*|[\s)\],]*$", "", said)
     sizes = re.split(r"\s*[x×,\s]\s*", bare)
     if not all(re.fullmatch(r"[1-9]\d*", size) for size in sizes):
-        raise CellError(f"{said!r} is no shape. Write it batch first, such as 32x3x224x224.")
+        raise CellError(f"{said!r} is not a shape. Write it batch first, such as 32x3x224x224.")
     return tuple(int(size) for size in sizes)
 
 
@@ -244,10 +244,10 @@ def number(cell: Any, name: str) -> float | None:
     try:
         value = float(cell)
     except (TypeError, ValueError):
-        raise CellError(f"{cell!r} is no number. Write one with a decimal point, or leave the cell empty.") from None
+        raise CellError(f"{cell!r} is not a number. Write one with a decimal point, or leave the cell empty.") from None
     may_be_zero = name == costs.TIME_DEVICE.column or "_standard_error_" in name
     if not math.isfinite(value) or value < 0 or (value == 0 and not may_be_zero):
         raise CellError(f"{cell} is not above zero. {UNKNOWN}")
     if name.startswith("time_") and value > _LONGEST_CALL_S:
-        raise CellError(f"{cell} s for one call is too long to be true. Times are in seconds: convert the column.")
+        raise CellError(f"{cell} s for one call is too long. Times are in seconds: convert the column.")
     return value

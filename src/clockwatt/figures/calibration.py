@@ -67,7 +67,7 @@ def draw_transient(data: pd.DataFrame, gpus: Gpus) -> Figure:
     runs = data["subject"].str.extract(r"^run(\d+)-")[0].nunique()
     style.footer(
         figure,
-        f"{runs} runs of the heaviest reference operation over each other, each after a rest. A sensor shows the "
+        f"{runs} overlaid runs of the heaviest reference operation, each after a rest. A sensor shows the "
         "mean over "
         "its own window.",
         gpus.note(shown, gpus.labels),

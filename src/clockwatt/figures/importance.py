@@ -105,9 +105,9 @@ def draw(data: pd.DataFrame, gpus: Gpus) -> Figure:
     style.legend(figure, entries, "")
     style.footer(
         figure,
-        f"How far predictions move on average (geometric) when a feature is shuffled among {OPERATIONS_AT_MOST} "
+        f"Geometric mean change of predictions when a feature is shuffled among {OPERATIONS_AT_MOST} "
         "operations at "
-        "random. Features that say the same share their importance.",
+        "random. Correlated features share their importance.",
         gpus.note(shown, gpus.labels),
     )
     return figure

@@ -45,7 +45,7 @@ def curves(report: dict[str, Any], quantities: Sequence[Quantity]) -> pd.DataFra
 def draw(data: pd.DataFrame, gpus: Gpus, quantities: Sequence[Quantity]) -> Figure:
     """Draw a row for each pass, a column for each GPU, a curve for each quantity and measure; `data` from `curves`."""
     if data.empty:
-        return style.nothing("no GPU has operations enough to leave a fifth out and learn from an eighth of the rest.")
+        return style.nothing("no GPU has enough operations to hold out a fifth and fit to an eighth of the rest.")
     shown, passes = gpus.shown(data["gpu"].unique()), sorted(data["pass"].unique())
     figure, grid = style.panels(len(passes), len(shown), height_in=1.8)
     entries = style.entries([quantity.name for quantity in quantities])
@@ -66,8 +66,8 @@ def draw(data: pd.DataFrame, gpus: Gpus, quantities: Sequence[Quantity]) -> Figu
     style.legend(figure, entries, "")
     style.footer(
         figure,
-        "Errors on the same operations left out: solid the median, dotted the 95th percentile. A curve that still "
-        "falls asks for more operations: see `design` in config/README.md.",
+        "Errors on the same held-out operations; solid: median, dotted: 95th percentile. If a curve still "
+        "falls, more operations help: see `design` in config/README.md.",
         gpus.note(shown, gpus.labels),
     )
     return figure

@@ -74,7 +74,7 @@ def draw(data: pd.DataFrame, gpus: Gpus) -> Figure:
     style.legend(figure, list(CHOICES.values()), "")
     style.footer(
         figure,
-        "Regret: what a network takes more at the chosen clock than at its own best one. Small: a network; "
+        "Regret: how much more a network takes at the chosen clock than at its best one. Small: a network; "
         "large: the mean.",
         gpus.note(shown, data["gpu"].unique()),
         style.without_curve(set(gpus.labels) - set(data["gpu"])),

@@ -55,7 +55,7 @@ def draw_intervals(data: pd.DataFrame, gpus: Gpus) -> Figure:
     told = "; ".join(f"{LANES[str(lane)].label}: {1e3 * value:.2g} ms" for lane, value in jitter.items())
     style.footer(
         figure,
-        f"95 % of the readings were off by less than: {told}. Pauses are left out.",
+        f"Deviation of 95 % of the readings is below: {told}. Pauses are left out.",
         gpus.note(shown, gpus.labels),
     )
     return figure

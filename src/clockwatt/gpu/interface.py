@@ -147,7 +147,7 @@ class Gpu(abc.ABC):
 
     def samples(self, ring: Ring, since_us: int) -> Sequence[Sample]:
         """Return samples of another ring with a time stamp after `since_us`, oldest first; few GPUs have all rings."""
-        raise NotSupportedError(f"{self.identity.name}: has no ring of {ring} (asked for since {since_us} µs).")
+        raise NotSupportedError(f"{self.identity.name}: has no ring buffer of {ring} (samples since {since_us} µs).")
 
     @abc.abstractmethod
     def sm_clock_mhz(self) -> int:

@@ -136,7 +136,7 @@ def _vendor_of(device: str) -> Vendor:
     for vendor in _VENDORS:
         if vendor.claims(device):
             return vendor
-    raise GpuNotFoundError(f"{device!r}: no GPU is named so.")
+    raise GpuNotFoundError(f"{device!r}: no such GPU.")
 
 
 def _vendor_named(name: str) -> Vendor:

@@ -8,7 +8,7 @@ from clockwatt.gpu.interface import Gpu, NotSupportedError
 
 
 def _lacks(gpu: Gpu, *_asked: Any, **_options: Any) -> Any:
-    raise NotSupportedError(f"{gpu.identity.name}: lacks this sensor or setting, or clockwatt does not read or set it.")
+    raise NotSupportedError(f"{gpu.identity.name}: has no such sensor or setting that clockwatt supports.")
 
 
 class SensorsOnlyGpu(Gpu):

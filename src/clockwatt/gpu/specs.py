@@ -213,8 +213,8 @@ def find_spec(name: str) -> GpuSpec:
         ):
             return spec
     raise UnknownGpuError(
-        f"{name!r}: no specifications of such a GPU. Known: {', '.join(specs())}. "
-        "Add it to resources/gpus.yaml in a clone of clockwatt, and install that."
+        f"{name!r}: no specifications of this GPU. Known: {', '.join(specs())}. "
+        "Add it to resources/gpus.yaml in a clone of clockwatt, and install the clone."
     )
 
 

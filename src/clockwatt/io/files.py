@@ -419,7 +419,7 @@ def _check_version(path: Path, found: dict[bytes, bytes], kind: str) -> None:
     if version < READABLE_SINCE.get(kind, 1):
         raise DataFileError(
             f"{path}: its columns are of version {version}, and {kind} rows are read since version "
-            f"{READABLE_SINCE[kind]}. Rerun the stage that writes it: what was measured stays."
+            f"{READABLE_SINCE[kind]}. Run the stage that writes it again: measurements are kept."
         )
 
 

@@ -145,5 +145,5 @@ def read_segments(
                 if not path.exists():  # merged away since the folder was listed
                     continue
                 raise DataFileError(
-                    f"{error} It is a segment of the store: what it held will be measured again."
+                    f"{error} It is a segment of the store: its operations will be measured again."
                 ) from error

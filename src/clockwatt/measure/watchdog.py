@@ -72,7 +72,7 @@ def only_process(path: Path) -> Iterator[None]:
             file.seek(0)
             holder = file.read().strip() or "another process"
             raise ShardBusyError(
-                f"{path}: {holder} measures this shard. Wait until it has ended, or end it; what it finished counts."
+                f"{path}: {holder} measures this shard. Wait for it, or end it; its finished measurements are kept."
             ) from None
         except OSError as error:
             if error.errno not in _NO_LOCKS:

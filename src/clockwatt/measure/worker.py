@@ -67,10 +67,10 @@ def run(measure: Callable[[], None], note: Path) -> None:
                 sys.exit(code)
             hint = " It may have run out of memory: see slurm.mem_mb." if -code == signal.SIGKILL else ""
             raise WorkerEndedError(
-                f"the process that measures was ended by signal {-code} ({signal.strsignal(-code)}) while nothing was "
-                f"measured.{hint} What was finished is in the store; run the same command again to go on."
+                f"the measuring process was ended by signal {-code} ({signal.strsignal(-code)}) while nothing was "
+                f"measured.{hint} Finished measurements are in the store; run the same command again."
             )
-        say("a fresh process goes on; what ended this one is tried three times at most")
+        say("a new process continues; the operation that ended this one is tried at most three times")
 
 
 def _count(note: Path) -> int:

@@ -162,7 +162,7 @@ def rows_of(network: NetworkConfig, pass_: Pass, training: TrainingConfig, trace
     unique = {call.operation.operation_id: call for call in reversed(trace.calls)}
     operations = [operation_row(call.operation, call.kind, pass_) for call in reversed(unique.values())]
     if not any(row.device_work for row in operations):
-        raise NetworkError(f"network {network.name}: does no work on a device. Give a network that computes something.")
+        raise NetworkError(f"network {network.name}: computes nothing on a GPU. Give another network.")
     return Traced(
         _network_row(network, pass_, training, trace),
         [

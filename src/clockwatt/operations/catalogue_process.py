@@ -45,7 +45,7 @@ def write_catalogue_apart(config: CampaignConfig, output_dir: Path) -> None:
             return
         how = _how(process.exitcode or 0)
         if not network or network in ended:
-            raise NetworkError(f"catalogue: the process that traces networks was ended: {how}. Try again.")
+            raise NetworkError(f"catalogue: the tracing process ended: {how}. Try again.")
         ended[network] = f"network {network}: ends the process that traces it ({how}). Correct it, or leave it out."
 
 

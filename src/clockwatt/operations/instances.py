@@ -154,7 +154,7 @@ def _module_of(model: Any) -> torch.nn.Module:
                 return model()
         except FAULTS as error:
             raise RequestError(
-                f"network {model.__name__}: is a class that needs arguments ({summary(error)}). Give an instance of it."
+                f"network {model.__name__}: is a class that needs arguments ({summary(error)}). Give an instance."
             ) from error
     owner = getattr(model, "__self__", None)
     if isinstance(owner, torch.nn.Module) and getattr(model, "__name__", "") == "forward":

@@ -206,7 +206,7 @@ def construct(network: NetworkConfig, *, training: bool) -> torch.nn.Module:
         raise NetworkError(
             f"network {network.name}: its constructor fails ({summary(error)}). Correct it and try again."
         ) from error
-    raise NetworkError(f"network {network.name}: gives a value of type {type(module).__name__}, not a torch.nn.Module.")
+    raise NetworkError(f"network {network.name}: returns a {type(module).__name__}, not a torch.nn.Module.")
 
 
 def laid_out(module: torch.nn.Module, execution: ExecutionSettings) -> torch.nn.Module:
@@ -388,7 +388,9 @@ class Loss:
         """The loss, a scalar; targets are made on the first call."""
         given = floating_outputs(outputs)
         if not given:
-            raise NetworkError(f"network {self._network.name}: gives no floating-point tensor to compute a loss of.")
+            raise NetworkError(
+                f"network {self._network.name}: returns no floating-point tensor to compute a loss from."
+            )
         if self._kind in _TARGETED:
             if not self._of_outputs:
                 self.prepare(outputs)
@@ -408,7 +410,7 @@ class Loss:
             return torch.randn(output.shape, dtype=output.dtype, device=self._device, generator=self._generator)
         if output.dim() < 2:
             raise NetworkError(
-                f"network {self._network.name}: gives an output without classes (dimension 1). Choose another loss."
+                f"network {self._network.name}: returns an output without classes (dimension 1). Choose another loss."
             )
         shape = (output.shape[0], *output.shape[2:])
         return torch.randint(output.shape[1], shape, device=self._device, generator=self._generator)

@@ -107,7 +107,7 @@ def _lines(path: Path, pass_: Pass) -> Iterator[tuple[int, str, object]]:
         try:
             entry = json.loads(line)
         except ValueError as error:
-            raise DataFileError(f"{path}:{number}: no JSON ({error}); {_WRITE}") from None
+            raise DataFileError(f"{path}:{number}: not JSON ({error}); {_WRITE}") from None
         if not isinstance(entry, dict) or not isinstance(entry.get("spec"), dict) or not {*entry} <= {"spec", "count"}:
             raise DataFileError(f"{path}:{number}: {_WRITE}")
         yield number, json.dumps(entry["spec"]), entry.get("count", 1)

@@ -290,8 +290,7 @@ class AllGpus:
             raise RequestError(f"{{pass_}} {request.pass_}: cannot be predicted. {there}: give another pass or GPU.")
         if not shown:
             raise ClockwattError(
-                f"{self.predictors_dir}: no pass was fitted, so nothing can be shown; `clockwatt fit` says what was "
-                "missing."
+                f"{self.predictors_dir}: no pass was fitted. Run `clockwatt fit` again: it reports what is missing."
             )
         return shown
 
@@ -483,7 +482,7 @@ def layers(answer: Answer, forward: Answer | None = None, depth: int | None = No
         If the answer is about no network.
     """
     if not isinstance(answer.detail, OperationCosts) or not answer.detail.traced.is_network:
-        raise RequestError("layers are those of a network: give one in place of {operations}.")
+        raise RequestError("layers needs a network: give one instead of {operations}.")
     if depth is not None and (not isinstance(depth, int) or depth < 1):
         raise RequestError(f"{{depth}} {depth!r}: give a whole number of 1 or more.")
     table = _shares(answer, answer.detail, depth)

@@ -214,7 +214,7 @@ def _modelled(
         expected = of_host.expected
     if not expected.complete:
         raise NotPredictableError(
-            f"{traced.network.network_id}: calls without an operation. Run `clockwatt catalogue` again."
+            f"{traced.network.network_id}: calls refer to missing operations. Run `clockwatt catalogue` again."
         )
     measured_calls = int(costs.measured[traced.composer.positions].sum())
     intervals, method, networks = _intervals(model, traced, point, costs, expected, on_host, measured_calls)

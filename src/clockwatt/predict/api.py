@@ -160,13 +160,13 @@ class Predictors(AllGpus):
         if isinstance(network, Sequence) and not isinstance(network, str | bytes):
             beside = {"inputs": inputs, "gpu": gpu, "batch": batch, "gpus": gpus, "points": points, **question}
             for name in [name for name, value in beside.items() if value is not None]:
-                raise RequestError(f"{name} beside a list of questions: give it in each of them.")
+                raise RequestError(f"{name} cannot be given with a list of questions. Give it in each question.")
             return to_frame([self._one_of(one) for one in network])
         sizes = list(batch) if isinstance(batch, Iterable) else []
         if batch is not None and not sizes:
             raise RequestError(f"{{batch}} {batch!r}: give one or more sizes, such as [1, 8, 64].")
         if (gpu and gpus) or (point != "default" and points):
-            raise RequestError("gpu and gpus, point and points: give one of both.")
+            raise RequestError("gpu and gpus, point and points: give one of them.")
         given = _Question.of(
             network,
             inputs,
@@ -359,7 +359,7 @@ class _Question:
         if training is not None:
             pass_ = TRAINING if training else INFERENCE
             if fields.setdefault("pass_", pass_) != pass_:
-                raise RequestError("training and pass_ say different things: give one of both.")
+                raise RequestError("training and pass_ contradict each other: give one of them.")
         for name in (fields.keys() & _NOT_OF_ALL.keys()) - {*also}:
             raise RequestError(f"{name} {_NOT_OF_ALL[name]}.")
         fields["points"] = tuple(map(str, [points] if isinstance(points, str | OperatingPoint) else points))
@@ -369,7 +369,7 @@ class _Question:
 
         request = Request.of(**fields)
         if request.operations is not None:
-            raise RequestError("operations stands in place of a network: give one or the other.")
+            raise RequestError("operations replace a network: give one or the other.")
         if request.input_below is not None:
             given = {"shape": getattr(given, "shape", given), "dtype": "int64", "below": request.input_below}
         precision = None if request.precision is None else ExecutionSettings(request.precision)

@@ -131,7 +131,7 @@ def fit_memory(
             )
         if size > _MOST // 4:
             raise ClockwattError(
-                f"{request.network}: its memory does not depend on its {dimension}, so any fits. Vary another size."
+                f"{request.network}: its memory does not depend on the {dimension}. Vary another size."
             )
         return Largest(dimension, size, _safe(memory, size), memory(size), used), sized
 

@@ -194,8 +194,8 @@ class GpuPredictor:
         found = self._beside_twin(FirstKnown(*sources), operations, pass_, execution, features)
         if now is not None and known.summed:
             raise NotPredictableError(
-                f"{self.description.gpu}: {known.lacks[DEVICE_AND_HOST]}: device times that are measured now fit none "
-                "of it. Answer without measuring, or fit predictors to device and host times."
+                f"{self.description.gpu}: {known.lacks[DEVICE_AND_HOST]}: new device times cannot be combined with "
+                "it. Answer without measuring, or fit predictors to device and host times."
             )
         return found if now is None or now.execution != execution else Refined(found, ids, now)
 
@@ -356,7 +356,7 @@ class GpuPredictor:
                 share = 100 * min(sum(shares_of.values()), 1.0)
                 most = f"{share:.0f}" if share >= 10 else f"{share:.2g}"
                 names = ", ".join(shares_of)
-                warnings.append(f"Outside the training data: {names}; up to {most} % of the answer.")
+                warnings.append(f"Operations outside the training data are up to {most} % of the answer: {names}.")
         of_points = ((point, self.description.point_warning(point)) for point in points)
         return {point: ([*([] if of is None else [of]), *warnings], notes) for point, of in of_points}
 

@@ -477,10 +477,9 @@ class HostProfile:
             profile = cls(**content, execution=execution, overheads=overheads)
         except FileNotFoundError:
             there = sorted({file.stem for one in paths for file in one.parent.glob("*.json")})
-            known = f"there are {', '.join(there)}" if there else "there are none"
             raise RequestError(
-                f"{{host}} {name}: {' and '.join(map(str, paths))} do not exist ({known}). Make one on that host: "
-                f"`clockwatt calibrate --host {name}`."
+                f"{{host}} {name}: no such profile in {' or '.join(str(one.parent) for one in paths)} "
+                f"(known: {', '.join(there) or 'none'}). Run `clockwatt calibrate --host {name}` on that host."
             ) from None
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise DataFileError(
@@ -488,7 +487,7 @@ class HostProfile:
             ) from error
         if lacking:
             raise DataFileError(
-                f"{path}: an operation of it lacks {', '.join(sorted(wanted - lacking[0].keys()))}. "
+                f"{path}: an operation lacks {', '.join(sorted(wanted - lacking[0].keys()))}. "
                 f"Run `clockwatt calibrate --host {name}` again."
             )
         return profile
@@ -561,7 +560,7 @@ def profile_of(
     fine = fine.assign(host_s=in_pass.fillna(alone))
     of_operations = fine[(fine["kind"] == OPERATION) & fine["host_s"].notna()]
     if of_operations.empty:
-        raise DataFileError(f"host {name}: no operation could be measured; see what was said above.")
+        raise DataFileError(f"host {name}: no operation could be measured. See the messages above.")
     key = ["operation_id", "pass"]
     measured = of_operations.rename(columns={"subject_id": "operation_id"})[[*key, "host_s"]]
     anchors = fine[fine["kind"] == ANCHOR].assign(session_id="all")

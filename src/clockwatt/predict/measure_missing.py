@@ -347,5 +347,5 @@ def check_same_gpu(device: str, label: str, description: GpuDescription) -> None
     if not same:
         raise RequestError(
             f"{{gpu}} {label}: is {device} in the campaign, but these predictors are of {description.gpu_name}. Give "
-            "the campaign's GPU another label, or fit predictors of it."
+            "the campaign's GPU another label, or fit predictors to it."
         )

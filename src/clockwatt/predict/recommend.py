@@ -203,9 +203,7 @@ def recommend(
         If there is no such objective.
     """
     if len({model.description.virtual for model in models.values()}) > 1:
-        raise NotPredictableError(
-            "virtual and measured GPUs cannot be compared: name the GPUs to choose from, all of one kind ({gpu})."
-        )
+        raise NotPredictableError("virtual and measured GPUs cannot be compared. Name GPUs of one kind ({gpu}).")
     candidates, left_out = list[Answer](), list[str]()
     for settings, under in ({execution: traced} | dict(alternatives)).items():
         more, reasons = _candidates(
@@ -226,11 +224,11 @@ def recommend(
     fastest_s = min(candidate.expected.time_s for candidate in candidates)
     keeps = [limits.keeps(one.expected.time_s, one.expected.power_w, fastest_s) for one in candidates]
     if not any(keeps):
-        raise NotPredictableError(f"nothing keeps to the limits: {_closest(candidates, limits, fastest_s)}.")
+        raise NotPredictableError(f"no candidate meets the limits: {_closest(candidates, limits, fastest_s)}.")
     if not any(math.isfinite(value) for value, kept in zip(promised, keeps, strict=True) if kept):
         raise NotPredictableError(
-            f"of nothing that keeps to the limits the {objective} is known: loosen them, or name the GPUs to choose "
-            f"from.{_told(left_out)}"
+            f"no candidate that meets the limits has a known {objective}. Loosen the limits, or name "
+            f"the GPUs to choose from.{_told(left_out)}"
         )
     order = sorted(range(len(candidates)), key=lambda number: (not keeps[number], promised[number]))
     best = candidates[order[0]]

@@ -192,7 +192,7 @@ class Request(Model):
         try:
             content = json.loads(text, object_pairs_hook=_without_duplicates)
         except ValueError as error:
-            raise RequestError(f"{{request}}: no JSON ({error}).") from None
+            raise RequestError(f"{{request}}: not JSON ({error}).") from None
         if not isinstance(content, dict):
             raise RequestError(f'{{request}} {text:.40}: give an object, such as {{"network": "resnet50"}}.')
         return cls.of(**content)
@@ -200,7 +200,7 @@ class Request(Model):
     def _check(self) -> None:
         """Refuse fields that do not go together."""
         if self.operations is not None and (self.network is not None or self.inputs):
-            raise RequestError("{operations} stands in place of a network and its {input}: give one or the other.")
+            raise RequestError("{operations} replaces a network and its {input}: give one or the other.")
         if self.operations is not None and self.measure_whole:
             raise RequestError("{measure_whole} runs a network; {operations} lists operations.")
         if self.precisions and self.precision is not None:
@@ -212,7 +212,7 @@ class Request(Model):
         if self.input_dtype == "int64" and self.input_below is None:
             raise RequestError("{input_dtype} int64: give {input_below} too, which token ids are below.")
         if self.input_dtype == "float" and self.input_below is not None:
-            raise RequestError("{input_below} is for token ids, {input_dtype} float is for others: give one of both.")
+            raise RequestError("{input_below} is for token ids, {input_dtype} float is for others: give one of them.")
         if self.measure_missing is None and not self.measure_whole:
             for name in ("store_dir",) if self.run else ("config_file", "store_dir"):
                 if getattr(self, name) != type(self).model_fields[name].default:
@@ -529,7 +529,7 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     content = dict(pairs)
     for name, _ in pairs if len(content) < len(pairs) else ():
         if [other for other, _ in pairs].count(name) > 1:
-            raise RequestError(f"{{request}}: {name} stands twice. Remove one.")
+            raise RequestError(f"{{request}}: {name} is given twice. Remove one.")
     return content
 
 

@@ -100,8 +100,8 @@ class LoggerProcess(Logger):
         with _ended():
             if not self._connection.poll(_ANSWER_TIMEOUT_S):
                 raise LoggerError(
-                    f"the telemetry logger (process {self.pid}) is silent for {_ANSWER_TIMEOUT_S:.0f} s; "
-                    "the driver may hang: look at `nvidia-smi` and the kernel's log."
+                    f"the telemetry logger (process {self.pid}) has not answered for {_ANSWER_TIMEOUT_S:.0f} s; "
+                    "the driver may hang: see `nvidia-smi` and the kernel log."
                 )
             answer = self._connection.recv()
         if isinstance(answer, ClockwattError):
@@ -116,7 +116,7 @@ def _ended() -> Iterator[None]:
         yield
     except (EOFError, BrokenPipeError, ConnectionResetError):
         raise LoggerError(
-            "the telemetry logger has ended; nothing can be measured without it. Its own message stands above."
+            "the telemetry logger has ended; nothing can be measured without it. See its message above."
         ) from None
 
 

@@ -54,9 +54,7 @@ def create(target: Path) -> list[Path]:
         If the folder cannot be written.
     """
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise ClockwattError(
-            f"{target}: there is something already, which is left as it is. Give a folder that is empty or new."
-        )
+        raise ClockwattError(f"{target}: is not a new or empty folder. Give one.")
     made = not target.exists()
     with told_as_output(target):
         target.mkdir(parents=True, exist_ok=True)

@@ -32,7 +32,7 @@ def check_awaited(arguments: Sequence[str]) -> None:
     for path in map(Path, _awaited(arguments)):
         if not path.exists() and Path(f"{path}{DAMAGED}").exists():
             raise DamagedFileError(
-                f"{path}: was damaged and is set aside as {path.name}{DAMAGED}. It is made anew by the next run: "
+                f"{path}: was damaged and is renamed {path.name}{DAMAGED}. The next run writes it again: "
                 "run the workflow again when this one has ended."
             )
 

@@ -175,7 +175,7 @@ def show_plan(plan: Plan) -> None:
     console.print(
         f"shards: {plan.shards}; {plan.recommended_shards} would make jobs of about an hour."
         if plan.shards != plan.recommended_shards
-        else f"shards: {plan.shards}, which makes jobs of about an hour or less."
+        else f"shards: {plan.shards}. Jobs take about an hour or less."
     )
     if any(gpu.virtual for gpu in plan.gpus):
         console.print("GPU-hours of virtual GPUs are simulated time. A run takes about a thousandth of it.")

@@ -108,7 +108,9 @@ def read(folder: Path) -> Run:
     try:
         texts = [(folder / name).read_text(encoding="utf-8") for name in (_CAMPAIGN, _CODE)]
     except (OSError, UnicodeDecodeError) as error:
-        raise DataFileError(f"{folder}: what this run began with cannot be read ({error}). Start it again.") from error
+        raise DataFileError(
+            f"{folder}: the snapshot of this run cannot be read ({error}). Start the run again."
+        ) from error
     if _digest(*texts) != folder.name:
         raise DataFileError(f"{folder}: was changed after this run began. Remove the folder and start the run again.")
     return Run(config.load(folder / _CAMPAIGN), Code(**json.loads(texts[1])))

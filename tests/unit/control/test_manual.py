@@ -51,7 +51,7 @@ def test_lock_warns_where_it_will_be_lost(nvml, in_worker):
 
 
 def test_with_several_gpus_one_must_be_named(nvml, in_worker):
-    with pytest.raises(GpuNotFoundError, match=f"3 GPUs: say which one with --gpu UUID.\n  {nvml.uuid(0)}  NVIDIA A30"):
+    with pytest.raises(GpuNotFoundError, match=f"3 GPUs: choose one with --gpu UUID.\n  {nvml.uuid(0)}  NVIDIA A30"):
         in_worker(lock, "sm900", None)
     assert nvml.card(0).settings_made == 0
 

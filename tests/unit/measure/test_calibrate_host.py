@@ -38,7 +38,7 @@ def test_a_profile_without_a_campaign_is_found_from_every_folder(tmp_path, monke
     read = HostProfile.read(tmp_path / "elsewhere", "node7")
     assert read.name == "node7"
     assert read.operations
-    with pytest.raises(ClockwattError, match=r"there are node7.*`clockwatt calibrate --host node8`"):
+    with pytest.raises(ClockwattError, match=r"known: node7.*`clockwatt calibrate --host node8`"):
         HostProfile.read(tmp_path / "elsewhere", "node8")
 
 
@@ -65,7 +65,7 @@ def test_links_need_no_campaign(tmp_path):
         (["--host", "n", "--config", "c.yaml"], "Give --gpu LABEL too"),
         (["--host", "n", "--output", "o.json"], "--host needs no --catalogue-dir and no --output"),
         (["--links", "l.json", "--host", "n"], "no --host. Leave them out"),
-        (["--host", "n", "--gpu", "virtual:a31"], "no specifications of such a GPU"),
+        (["--host", "n", "--gpu", "virtual:a31"], "no specifications of this GPU"),
     ],
 )
 def test_what_does_not_go_together_is_refused(words, message):

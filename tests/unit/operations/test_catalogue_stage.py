@@ -18,7 +18,7 @@ from clockwatt.schema.records import CALL_SCHEMA, NETWORK_SCHEMA, OPERATION_SCHE
 
 @pytest.mark.parametrize("name", ["torch.nn:Identity", "torch.nn:Flatten"])
 def test_a_network_that_computes_nothing_is_refused_by_name(name):
-    with pytest.raises(NetworkError, match=rf"network {name}: does no work on a device"):
+    with pytest.raises(NetworkError, match=rf"network {name}: computes nothing on a GPU"):
         trace_rows(NetworkConfig(name=name, input=[2, 8]), "inference", TrainingConfig())
 
 

@@ -59,7 +59,7 @@ def test_grouped_convolutions_of_a_file_are_known(tmp_path, pass_):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("nonsense", "net.jsonl:2: no JSON"),
+        ("nonsense", "net.jsonl:2: not JSON"),
         ("ReLU()", "write .*or a printed module"),
         ("ReLU() 2x8x6x6 3", "write .*or a printed module"),
         ("ReLU() 2x8x6x6 ×0", "net.jsonl:2: count 0"),

@@ -132,7 +132,7 @@ def test_the_form_asks_what_it_shows(opened, made):
     assert "--power-cap 90" in opened.text("#answer-command")
     assert "--pass training" in opened.text("#answer-command")
     page.fill("[name=cap]", "1")
-    assert opened.text("#answer-sentence").startswith("Nothing keeps to the limits. The least mean power is")
+    assert opened.text("#answer-sentence").startswith("No candidate meets the limits. The least mean power is")
     assert opened.complaints == []
 
 
@@ -141,7 +141,7 @@ def test_limits_that_contradict_each_other_say_what_the_one_leaves(opened):
     fastest = opened.run("(asked) => clockwatt.ask(asked)", question)["best"]
     limited = question | {"maxSlowdown": 0, "powerCap": fastest["power_w"] - 1}
     refused = opened.run("(asked) => clockwatt.ask(asked)", limited)["refused"]
-    assert refused.startswith("Nothing keeps to the limits. Among fast enough candidates, the least mean power is")
+    assert refused.startswith("No candidate meets the limits. Among fast enough candidates, the least mean power is")
     assert f"on a30 at {fastest['point'].removeprefix('sm')} MHz" in refused
 
 

@@ -133,7 +133,7 @@ def test_the_page_shows_how_far_off_back_to_back_times_are(made):
 def test_what_needs_device_or_host_time_is_refused(made):
     model, traced = asked(made[0])
     measured = model.with_measured(MeasuredOperations("default", TF32, {}, {}))
-    with pytest.raises(NotPredictableError, match="device times that are measured now"):
+    with pytest.raises(NotPredictableError, match="new device times cannot be combined"):
         measured.costs(traced.operations, "inference", execution=TF32)
     profile = HostProfile("box", "box", None, "a30", "default", True, False, None, 0, 1.0, None, [], {})
     with pytest.raises(NotPredictableError, match="host box: a30: back-to-back times alone"):

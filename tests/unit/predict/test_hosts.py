@@ -100,7 +100,7 @@ def test_a_profile_is_read_as_it_was_written(profile, tmp_path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("node3", None, "there are none"),
+        ("node3", None, "known: none"),
         ("node3", "{}", "not a profile of a host"),
         ("node3", "[", "not a profile of a host"),
         ("../node3", None, "letters, digits"),

@@ -147,7 +147,7 @@ def test_the_pareto_front_is_drawn(ask, tmp_path):
             ["net25: not among the measured networks (did you mean net", "give --input"],
         ),
         (["predict", "net24", "--input", "8,x", "--gpu", "a30"], ["--input '8,x'", "32,3,224,224"]),
-        (["predict", *NETWORK, "--operations", "some.jsonl", "--gpu", "a30"], ["--operations stands in place"]),
+        (["predict", *NETWORK, "--operations", "some.jsonl", "--gpu", "a30"], ["--operations replaces a network"]),
         (["predict", "--operations", "none.jsonl", "--gpu", "a30"], ["none.jsonl: cannot be read"]),
         (["recommend", *NETWORK, "--objective", "money"], ["--objective money", "time, energy or edp"]),
         (["recommend", *NETWORK, "--max-slowdown", "-3%"], ["--max-slowdown '-3%'", "write 10% or 0.1"]),
@@ -243,7 +243,7 @@ def test_limits_that_contradict_each_other_say_what_the_one_leaves(ask, answer):
     [
         ("script_that_ends", "raise SystemExit(0)", ["'script_that_ends' cannot be imported (SystemExit: 0)"]),
         ("of_a_file.py", "", ["module 'of_a_file' has no callable 'build'"]),
-        ("no_module", "def build(): return 3", ["gives a value of type int, not a torch.nn.Module"]),
+        ("no_module", "def build(): return 3", ["returns a int, not a torch.nn.Module"]),
     ],
 )
 def test_a_network_of_ones_own_that_is_none_is_one_message(ask, tmp_path, monkeypatch, name, content, words):
@@ -286,7 +286,7 @@ def test_a_file_named_as_another_module_is_refused(ask, tmp_path, monkeypatch):
     [
         ('{"spec": {}}', ["listed.jsonl:1:"]),
         ('{"count": 2}', ["listed.jsonl:1: write"]),
-        ("conv2d", ["listed.jsonl:1: no JSON"]),
+        ("conv2d", ["listed.jsonl:1: not JSON"]),
         ("", ["listed.jsonl: holds no operation"]),
     ],
 )

@@ -431,7 +431,7 @@ def test_preflight_names_the_line_of_a_script_that_needs_its_data(tmp_path: Path
         ("import torch\ntorch.nn.Liner(2, 2)\n", "fails by itself, on a GPU too .*Liner.*train.py:2"),
         ("import torch\nopen('absent.txt')\n", "fails by itself, on a GPU too .*absent.txt.*train.py:2"),
         ("import torch\nassert torch.cuda.device_count() > 1\n", "fails without a GPU or real data .*train.py:2"),
-        ("import absent_package\n", "status 1 before a network ran on the GPU. Its own message stands above"),
+        ("import absent_package\n", "status 1 before a network ran on the GPU. See its message above"),
     ],
 )
 def test_preflight_says_what_is_at_fault(text: str, said: str, tmp_path: Path) -> None:

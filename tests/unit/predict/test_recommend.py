@@ -225,7 +225,8 @@ def test_what_lies_outside_the_measurements_is_said(made, models):
     calls = pd.concat([network.calls, once], ignore_index=True)
     asked = dataclasses.replace(network, operations=operations, calls=calls)
     answer = predict_network(models["a30"], asked, "sm900")
-    assert answer.warnings[0].startswith("Outside the training data: conv2d; up to ")
+    assert answer.warnings[0].startswith("Operations outside the training data are up to ")
+    assert answer.warnings[0].endswith(" % of the answer: conv2d.")
     assert "conv2d lie outside" in answer.notes[0]
     seldom = dataclasses.replace(network, operations=operations)
     answer = predict_network(models["a30"], seldom, "sm900")

@@ -94,7 +94,7 @@ def test_what_is_no_input_is_refused(inputs, settings, message):
 
 
 def test_a_key_that_stands_twice_is_refused():
-    with pytest.raises(ClockwattError, match="gpus stands twice"):
+    with pytest.raises(ClockwattError, match="gpus is given twice"):
         Request.from_json('{"gpus": ["a30"], "gpus": ["v100"]}')
 
 

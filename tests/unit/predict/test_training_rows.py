@@ -217,5 +217,5 @@ def test_a_dataset_of_before_costs_were_corrected_is_refused_with_what_to_do(tmp
     table = pq.read_table(path)
     old = table.schema.metadata | {b"schema_version": b"1"}
     pq.write_table(table.replace_schema_metadata(old), path)
-    with pytest.raises(DataFileError, match=r"of version 1.* since version 2\. Rerun the stage that writes it"):
+    with pytest.raises(DataFileError, match=r"of version 1.* since version 2\. Run the stage that writes it again"):
         read_samples(made.dataset, "a30")

@@ -152,7 +152,7 @@ def test_a_network_in_precisions_of_two_dtypes_is_two_networks():
     assert [(one.network_id, one.precision) for one in networks] == [
         ("toy-8x64-bfloat16", ["bf16"]), ("toy-8x64-float32", ["tf32"]),
     ]  # fmt: skip
-    with pytest.raises(ConfigError, match="toy-8x64-bfloat16 stands twice"):
+    with pytest.raises(ConfigError, match="toy-8x64-bfloat16 is given twice"):
         campaign({}, NETWORK | {"precision": ["bf16", "tf32"]}, NETWORK | {"precision": "bf16"})
 
 

@@ -119,7 +119,7 @@ def test_the_batch_of_a_pipeline_is_that_of_all_gpus():
         ({"gpus": ["h100"]}, "parallel.counts: 2 is more than gpus.h100.count, 1"),
         ({"gpus": ["b"]}, "parallel.gpus: no GPU is labelled 'b'; the campaign has a30, h100"),
         ({"strategies": "dpp"}, "'dpp' should be 'ddp', 'fsdp' or 'pipeline'"),
-        ({"counts": [2, 2]}, "a value stands twice"),
+        ({"counts": [2, 2]}, "a value is given twice"),
         ({"batch_per_gpu": 3}, "a batch of 6 on 2 GPUs is no multiple of 4 microbatches"),
         ({"networks": [NETWORK | {"precision": "tf32+compile"}]}, "tf32.compile is not eager"),
     ],

@@ -207,7 +207,7 @@ def test_a_campaign_without_the_study_and_a_folder_without_records_get_one_line(
     ("study", "message"),
     [
         ({"workloads": ["fft", "ftt"]}, "ftt"),
-        ({"workloads": ["fft", "fft"]}, "stands twice"),
+        ({"workloads": ["fft", "fft"]}, "is given twice"),
         ({"gpus": ["h100"]}, "no GPU is labelled 'h100'; the campaign has v"),
         ({"second": 3}, "did you mean 'seconds'?"),
         ({"scale": 0}, "greater than 0"),

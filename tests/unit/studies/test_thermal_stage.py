@@ -47,7 +47,7 @@ def test_a_campaign_that_records_nothing_has_no_temperature_to_fit():
         config.parse(given | {"studies": {"thermal": {}}})
     with pytest.raises(ConfigError, match="no GPU is labelled 'h100'"):
         campaign(gpus=["h100"])
-    with pytest.raises(ConfigError, match=r"studies.thermal: is not in the campaign's file"):
+    with pytest.raises(ConfigError, match=r"studies.thermal: is not in the campaign"):
         power_campaign().studies.study_thermal()
 
 

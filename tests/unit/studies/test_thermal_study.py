@@ -416,7 +416,7 @@ def test_bad_input_gets_one_clear_line(records: list[Path], result: tuple[Result
         "given twice": ("fit", records[0], records[0], "--output", tmp_path / "o"),
         "--model oracle: choose": ("fit", records[0], "--output", tmp_path / "o", "--model", "oracle"),
         "--horizon 'soon'": ("fit", records[0], "--output", tmp_path / "o", "--horizon", "soon"),
-        "holds something else": ("fit", records[0], "--output", tmp_path / "mine"),
+        "contains other files": ("fit", records[0], "--output", tmp_path / "mine"),
         "no such file": ("forecast", tmp_path / "empty", records[0]),
         "has no model 'lstm'": ("forecast", fit, records[0], "--model", "lstm"),
         "linear forecasts 1s, 30s": ("forecast", fit, records[0], "--model", "linear", "--horizon", "45s"),

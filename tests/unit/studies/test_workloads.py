@@ -402,5 +402,5 @@ def test_a_target_of_a_study_that_is_not_configured_is_told_before_anything_runs
     words = ["snakemake", "--cores", "1", "study_workloads"]
     StudiesConfig().check_targets(["snakemake", "study", "all"])
     StudiesConfig(workloads={}).check_targets(words)
-    with pytest.raises(ConfigError, match=r"studies.workloads: is not in the campaign's file"):
+    with pytest.raises(ConfigError, match=r"studies.workloads: is not in the campaign"):
         StudiesConfig().check_targets(words)

@@ -274,13 +274,13 @@ def test_it_rests_before_each_run(nvml, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--output", "{out}"), "no command: write it behind the options, after --"),
+        (("--output", "{out}"), "no command. Write it after --"),
         (("--output", "{out}", "--", "no-such-program"), "no-such-program: no such program"),
         (("--output", "{out}", "--", "{file}"), "is no program that may be run"),
         (("--output", "{out}", "--gpu", "7", "--", "true"), "--gpu 7: there is no such GPU. Here are 0 (GPU-0a30beef"),
         (("--output", "{out}", "--gpu", "0", "--gpu", "GPU-0", "--", "true"), "named twice"),
         (("--output", "{out}", "--gpu", "virtual:z9", "--", "true"), "z9"),
-        (("--output", "{out}", "--gpu", "0", "--all-gpus", "--", "true"), "say one of the two"),
+        (("--output", "{out}", "--gpu", "0", "--all-gpus", "--", "true"), "give one or the other"),
         (("--output", "{out}", "--rest-to", "warm", "--", "true"), "--rest-to 'warm': write a temperature"),
         (("--output", "{out}", "--point", "fast", "--", "true"), "'fast' is no operating point"),
         (("--output", "{out}", "--gpu", "0", "--point", "sm901", "--", "true"), "900"),

@@ -53,7 +53,7 @@ class JetsonGpu(SensorsOnlyGpu):
     def __init__(self, root: Path = Path("/")) -> None:
         clocks = _gpu_clocks(root)
         if clocks is None:
-            raise GpuNotFoundError("no GPU of a Jetson is here: /sys/class/devfreq names none.")
+            raise GpuNotFoundError("no Jetson GPU was found in /sys/class/devfreq.")
         self._clocks = clocks
         serial = _text(root / "proc/device-tree/serial-number") or "0"
         release = re.match(r"# (R\d+).*?REVISION: ([\d.]+)", _text(root / "etc/nv_tegra_release") or "")

@@ -189,7 +189,7 @@ def _no_constant(constant: str) -> NoReturn:
 def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     content = dict(pairs)
     if len(content) != len(pairs):
-        raise SpecFaultError("spec", "a key stands twice")
+        raise SpecFaultError("spec", "a key is given twice")
     return content
 
 

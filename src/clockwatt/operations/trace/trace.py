@@ -219,7 +219,7 @@ def _run(tracer: Tracer, module: torch.nn.Module, tensors: dict[str, torch.Tenso
         outputs = module(*given, **by_keyword)
     if outputs is None or isinstance(outputs, bool | int | float | str):
         raise UntraceableError(
-            f"network {tracer.name}: its forward gives no tensor but {type(outputs).__name__}. Return its output."
+            f"network {tracer.name}: its forward returns {type(outputs).__name__}, not a tensor. Return a tensor."
         )
     return outputs
 
@@ -291,7 +291,7 @@ def _backward(tracer: Tracer, value: torch.Tensor, batches: int, *, scaled: bool
             )
     if not value.requires_grad:
         raise NetworkError(
-            f"network {tracer.name}: no parameter takes part in its output; leave `training` out of passes."
+            f"network {tracer.name}: its output depends on no parameter. Leave `training` out of passes."
         )
     nodes = tracer.graph.reachable(value)
     try:

@@ -64,8 +64,8 @@ function recommend(question, { objective, maxSlowdown, powerCap, gpus }) {
     const kept = inTime.length < candidates.length ? "Among fast enough candidates, the" : "The";
     return {
       refused: least === undefined
-        ? "Nothing keeps to the limits: no mean power is known, since no idle power was calibrated."
-        : `Nothing keeps to the limits. ${kept} least mean power is ${quantity(rows.power_w[least], "W")}, on ${gpuOf(least).label} at ${atPoint(pointOf(least))}.`,
+        ? "No candidate meets the limits: mean power is unknown, because idle power was not calibrated."
+        : `No candidate meets the limits. ${kept} least mean power is ${quantity(rows.power_w[least], "W")}, on ${gpuOf(least).label} at ${atPoint(pointOf(least))}.`,
     };
   }
   const ordered = [...candidates].sort((a, b) => kept.get(b) - kept.get(a) || place(a) - place(b));

@@ -39,7 +39,7 @@ function showCurves(asked) {
   const lines = curveLines(found, axis);
   const flat = [...new Set(lines.filter((line) => line.length === 1).map(([one]) => gpuOf(one.row).label))];
   byId("curves-lead").textContent =
-    "Solid: the network measured whole, with 95 % intervals. Dashed: predicted, as the answer above is." +
+    "Solid: the network measured whole, with 95 % intervals. Dashed: predicted, as in the answer above." +
     (flat.length ? ` ${sentenceList(flat)}: one operating point, so no line.` : "");
   byId("curves-legend").replaceChildren(
     ...gpuLegend([...new Set(found.map((row) => rows.gpu[row]))]),

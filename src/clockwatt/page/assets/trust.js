@@ -62,7 +62,7 @@ function showHeldOut(gpu, pass, quantityName) {
   give("heldout", "heldout-diagonal", [{ xs: [low, high], ys: [low, high], colour: style("quiet") }]);
   plots.heldout.below[0].axis_label = `measured (${unit}, logarithmic)`;
   plots.heldout.left[0].axis_label = `predicted, its kind held out (${unit}, logarithmic)`;
-  describe("heldout", `Predicted against measured ${quantityName} of ${counted(found.length, "operation")} of ${content.gpus[gpu].label} in ${pass}; the line is where both are equal.`);
+  describe("heldout", `Predicted against measured ${quantityName} of ${counted(found.length, "operation")} of ${content.gpus[gpu].label} in ${pass}; on the line, both are equal.`);
 }
 
 function showFlags(label) {

@@ -166,7 +166,7 @@ class Steps:
             batch = network.first_input.shape[0]
             if batch % request.microbatches:
                 raise RequestError(
-                    f"{{microbatches}} {request.microbatches}: the batch of {batch} is no multiple of it."
+                    f"{{microbatches}} {request.microbatches}: the batch of {batch} is not a multiple of it."
                 )
             network = with_batch(network, batch // request.microbatches)
         single, one = (self._single(each, request.point) for each in (self._network, network))

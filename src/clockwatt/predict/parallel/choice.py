@@ -138,7 +138,7 @@ def recommend_parallel(
     keeps = [limits.keeps(one.time_s / one.items, one.power_w, fastest_s) for one in found]
     if not any(keeps):
         least = min(one.power_w for one in found)
-        raise NotPredictableError(f"nothing keeps to the limits: the least mean power of all GPUs is {least:.0f} W.")
+        raise NotPredictableError(f"no candidate meets the limits: the least mean power of all GPUs is {least:.0f} W.")
     order = sorted(range(len(found)), key=lambda place: (not keeps[place], _cost(found[place], request.objective)))
     candidates = tuple(found[place] for place in order)
     fitting = "Does not fit" in "".join(left_out)  # then one GPU's own warning is among the reasons

@@ -146,7 +146,7 @@ class LinkProfile:
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise DataFileError(f"{path}: not a profile of links ({error}). {_OTHER}") from error
         if faults:
-            raise DataFileError(f"{path}: {', '.join(sorted(faults))} of it is missing or not possible. {_OTHER}")
+            raise DataFileError(f"{path}: {', '.join(sorted(faults))} missing or impossible. {_OTHER}")
         return profile
 
 
@@ -157,12 +157,14 @@ def fit_links(rows: Sequence[Mapping[str, Any]]) -> tuple[LinkFit, ...]:
     """
     lacking = set(COMMUNICATIONS) - {row["kind"] for row in rows}
     if lacking:
-        raise DataFileError(f"{', '.join(sorted(lacking))}: not measured in time. Repeat it on an idle machine.")
+        raise DataFileError(f"{', '.join(sorted(lacking))}: the measurement timed out. Repeat it on an idle machine.")
     found = []
     for kind, gpus in dict.fromkeys((row["kind"], row["gpus"]) for row in rows):
         own = [(row["bytes"], row["time_s"]) for row in rows if (row["kind"], row["gpus"]) == (kind, gpus)]
         if len({size for size, _ in own}) < _FEWEST:
-            raise DataFileError(f"{kind} between {gpus} GPUs: one size was measured in time, two are needed.")
+            raise DataFileError(
+                f"{kind} between {gpus} GPUs: all sizes but one timed out. Repeat it on an idle machine."
+            )
         found.append(_fit(kind, gpus, *np.array(own, dtype=float).T))
     return tuple(found)
 

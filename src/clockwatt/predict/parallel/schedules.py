@@ -121,8 +121,8 @@ def step_of(training: Answer, forward: Answer | None, idle_w: float | None) -> S
     assert isinstance(detail, OperationCosts)
     if expected.device_s is None or expected.host_s is None or training.energy_j is None or idle_w is None:
         raise RequestError(
-            f"{{strategy}}: on {training.gpu}, device time, host time and energy were not measured apart. Choose a GPU "
-            "with all three."
+            f"{{strategy}}: on {training.gpu}, device time, host time and energy were not measured separately. "
+            "Choose another GPU."
         )
     host_bound = expected.host_s > expected.device_s
     device_s = expected.device_s if host_bound else training.time_s

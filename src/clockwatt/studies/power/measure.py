@@ -115,7 +115,7 @@ def _baseline_c(study_dir: Path, made_by: RealRuns | VirtualRuns) -> float:
         return _HOTTEST_C if before_c is None else float(before_c) + _WARMER_C
     except (ValueError, KeyError, TypeError) as error:
         raise DataFileError(
-            f"{path}: is damaged ({error}). Delete it: the next run reads the temperature anew."
+            f"{path}: is damaged ({error}). Delete it: the next run reads the temperature again."
         ) from error
 
 
@@ -173,7 +173,7 @@ class RealRuns:
             raise SystemExit(made.status)
         if made.status != 0:
             raise ClockwattError(
-                f"{run.name}: its script {made.ending}. What it said stands above; run it by hand to see more: "
+                f"{run.name}: its script {made.ending}. See its messages above, or run it by hand: "
                 f"{' '.join(self._command(run))}"
             )
         summarise(folder)

@@ -171,7 +171,7 @@ class _Recorded:
         self._marks = read_marks(layout.marks_folder(self._folder, 1), self._made, self._record.host, end_s)
         if (self._marks.phases["name"] == TRAINING).sum() != 1:
             raise DataFileError(
-                f"{self._folder}: marks no phase of training. Delete it: the next run of the study makes it anew."
+                f"{self._folder}: contains no training phase. Delete it: the next run of the study records it again."
             )
         self._phases = self._with_energy(self._marks.phases)
         (whole,) = self._phases[self._phases["name"] == TRAINING].to_dict("records")

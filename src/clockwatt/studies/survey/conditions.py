@@ -215,7 +215,7 @@ def _answer(one: Running, process: subprocess.Popen[str]) -> str:
     if line := process.stdout.readline():
         return line
     raise ClockwattError(
-        f"{one.program} on card {one.card} ended with status {process.wait()}. Its messages stand above; run it alone "
+        f"{one.program} on card {one.card} ended with status {process.wait()}. See its messages above; run it alone "
         f"with `python -m clockwatt.studies.survey.programs {one.program} --seconds 1`."
     )
 

@@ -51,11 +51,11 @@ def read(paths: Sequence[Path]) -> pd.DataFrame:
         if missing := sorted(set(COLUMNS) - set(tables[-1])):
             raise DataFileError(f"{file}: lacks {', '.join(missing)}. Give files of study-conditions.")
         if not pd.api.types.is_numeric_dtype(times := tables[-1]["step_s"]) or not (times > 0).all():
-            raise DataFileError(f"{file}: step_s holds what is no time. Run study-conditions again.")
+            raise DataFileError(f"{file}: step_s must contain positive numbers. Run study-conditions again.")
     rows = pd.concat(tables, ignore_index=True)
     measured = pd.concat([table[["node", "repetition"]].drop_duplicates() for table in tables])
     for node, repetition in measured[measured.duplicated()].itertuples(index=False):
-        raise DataFileError(f"repetition {repetition} of {node} stands in two files. Give one of them.")
+        raise DataFileError(f"repetition {repetition} of {node} is in two files. Give one of them.")
     return rows
 
 

@@ -177,7 +177,9 @@ def forecast(fitted: Fitted, trace: Trace, horizon_s: float) -> Forecast:
     last = np.array([len(trace) - 1])
     expected = model.forecast(trace, last)[0, model.task.horizons_s.index(horizon_s)]
     if not np.isfinite(expected):
-        raise ThermalError(f"--horizon {horizon_s:g}s: {model.name} could not learn it, the records were too short.")
+        raise ThermalError(
+            f"--horizon {horizon_s:g}s: {model.name} was not fitted to it, because the records are too short."
+        )
     half = _half_width(fitted, trace, horizon_s)
     return Forecast(
         gpu=trace.gpu, gpu_name=trace.gpu_name, virtual=trace.virtual, now_c=float(trace.temperature_c[-1]),

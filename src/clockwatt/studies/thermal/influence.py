@@ -107,9 +107,8 @@ def influences(traces: Sequence[Trace], *, permutations: int = PERMUTATIONS, see
             rows += _of_target(target, sources, permutations, chance)
     if not rows:
         raise ThermalError(
-            "nothing that could warm a GPU was recorded: no second GPU (record with --all-gpus) and no sensor of a "
-            "processor's power, temperature or use; or none of them changed, so it cannot be analysed."
-            + "".join(f" {note}" for note in untold(traces))
+            "no varying source of heat was recorded: no second GPU (record with --all-gpus), and no sensor of a "
+            "processor's power, temperature or load." + "".join(f" {note}" for note in untold(traces))
         )
     table = pd.DataFrame(rows, columns=list(_COLUMNS))
     table["p_adjusted"] = _holm(table["p_value"].to_numpy(float))
@@ -193,8 +192,8 @@ def _of_target(
     stretch = max(2, round(_STRETCHES * target.slowest_s / step_s))
     if total < _LEAST_STRETCHES * stretch:
         raise ThermalError(
-            f"{target.traces[0].gpu}: {total * step_s:.0f} s are too few to find what warms it (its time constant is "
-            f"{target.slowest_s:.0f} s); record {_LEAST_STRETCHES * stretch * step_s:.0f} s or more."
+            f"{target.traces[0].gpu}: {total * step_s:.0f} s are too few to find its sources of heat (its "
+            f"time constant is {target.slowest_s:.0f} s); record {_LEAST_STRETCHES * stretch * step_s:.0f} s or more."
         )
     own = [np.concatenate([decayed(t.power_w, tau, step_s, start=0.0) for t in target.traces]) for tau in target.taus]
     low = own[-1] < np.median(own[-1])

@@ -67,7 +67,7 @@ class Study:
 def check_output(folder: Path) -> None:
     """Raise an `OutputError` if the folder holds something else than a study, which would be mixed up with it."""
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir()) and not (folder / DESCRIPTION).is_file()):
-        raise OutputError(f"{folder}: holds something else. Choose an --output that is empty, or an earlier fit's.")
+        raise OutputError(f"{folder}: contains other files. Choose an empty --output, or that of an earlier fit.")
 
 
 def save_study(study: Study, folder: Path) -> None:

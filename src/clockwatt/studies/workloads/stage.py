@@ -78,8 +78,8 @@ def run(campaign: CampaignConfig, label: str, folder: Path) -> None:
                 failed.append(f"{name} (status {status})")
     if failed:
         raise ClockwattError(
-            f"studies.workloads: {', '.join(failed)} failed on {label}; the log has what was said. The others are "
-            "recorded: run it again to go on."
+            f"studies.workloads: {', '.join(failed)} failed on {label}; see the log. The others are "
+            "recorded. Run it again to repeat the failed ones."
         )
     write_tables(study.workloads, folder)
 

@@ -31,7 +31,7 @@ def chosen_gpus(names: Sequence[str], *, every: bool) -> list[Gpu]:
         If there is no such virtual model.
     """
     if names and every:
-        raise GpuNotFoundError("--gpu and --all-gpus: say one of the two.")
+        raise GpuNotFoundError("--gpu and --all-gpus: give one or the other.")
     with contextlib.ExitStack() as opened:
         gpus: list[Gpu] = []
         for found in [_found(name) for name in names] if names else _here(every=every):

@@ -64,7 +64,7 @@ def check_program(command: list[str]) -> None:
         If no command is given or there is no such program.
     """
     if not command:
-        raise ClockwattError("no command: write it behind the options, after --, such as `-- python train.py`.")
+        raise ClockwattError("no command. Write it after --, such as `-- python train.py`.")
     if shutil.which(command[0]) is None:
         why = "is no program that may be run" if os.path.lexists(command[0]) else "no such program"
         raise ClockwattError(f"{command[0]}: {why}.")

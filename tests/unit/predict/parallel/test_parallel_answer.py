@@ -146,7 +146,7 @@ def test_what_does_not_fit_or_cannot_be_split_is_left_out_with_its_reason(predic
     odd = predictors.recommend("resnet18", (33, 3, 224, 224), counts=[2], strategies=["pipeline"], **asked)
     assert odd.single.gpu == "h100"
     assert [one.gpus for one in odd.candidates] == [1]
-    assert "the batch of 33 is no multiple of it" in odd.left_out[0]
+    assert "the batch of 33 is not a multiple of it" in odd.left_out[0]
 
 
 def test_the_command_line_recommends_in_words(choice):

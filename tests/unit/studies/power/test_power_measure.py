@@ -102,7 +102,7 @@ def test_a_damaged_record_is_named(study_dir, tmp_path):
     shutil.copytree(study_dir, folder)
     first = planned_runs(campaign(), "a30")[0].folder(folder)
     (first / "run-1" / "marks" / "virtual.jsonl").write_text("")
-    with pytest.raises(DataFileError, match=f"{first.name}: marks no phase of training. Delete it"):
+    with pytest.raises(DataFileError, match=f"{first.name}: contains no training phase. Delete it"):
         measure_study(campaign(), "a30", folder)
     (folder / "records" / "baseline.json").write_text("{")
     shutil.rmtree(first)
@@ -153,5 +153,5 @@ def test_a_script_is_run_and_recorded_on_a_gpu_that_is_there(tmp_path):
 def test_a_script_that_fails_ends_the_study_with_what_to_do(tmp_path):
     asked = campaign(networks=["dense_512"], data={"dense_512": "/nowhere"}, repetitions=1, idle_s=0.3)
     run = planned_runs(asked, "a30")[0]
-    with pytest.raises(ClockwattError, match=r"its script .*run it by hand to see more: .*--data=/nowhere"):
+    with pytest.raises(ClockwattError, match=r"its script .*run it by hand: .*--data=/nowhere"):
         RealRuns(asked, "a30", RealTimeGpu("a30"), device="cpu").record(run, run.folder(tmp_path), 120)

@@ -37,7 +37,7 @@ def test_what_a_run_depends_on_is_in_its_folder(tmp_path):
 
 def test_a_campaign_without_the_study_or_the_gpu_is_told():
     without = campaign().model_copy(update={"studies": type(campaign().studies)()})
-    with pytest.raises(ConfigError, match=r"studies\.power: is not in the campaign's file"):
+    with pytest.raises(ConfigError, match=r"studies\.power: is not in the campaign"):
         planned_runs(without, "a30")
     with pytest.raises(ConfigError, match="no GPU is labelled 'h100'; there are a30"):
         planned_runs(campaign(), "h100")

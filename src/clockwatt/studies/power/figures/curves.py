@@ -83,9 +83,9 @@ def draw_against(data: pd.DataFrame, fits: pd.DataFrame, setting: str) -> Figure
         shared.title(axes, network, virtual=virtual)
     for axes in grid[-1]:
         axes.set_xlabel(AXES[setting])
-    hollow = "limits that did not bite" if setting == POWER_LIMIT else "clocks that were not reached"
+    hollow = "limits that did not lower power" if setting == POWER_LIMIT else "clocks that were not reached"
     also = (
-        "; the curve ends at what the network draws by itself, and so do the limits above"
+        "; the curve ends at the power without a limit; dotted: mean of the hollow points"
         if setting == POWER_LIMIT
         else ""
     )

@@ -124,7 +124,7 @@ def check_learnt(learnt: int, name: str) -> None:
     """Raise a `ThermalError` if no horizon could be fitted."""
     if not learnt:
         raise ThermalError(
-            f"{name}: the records are too short to learn from; they must last {LEAST_ROWS} s "
+            f"{name}: the records are too short; they must last {LEAST_ROWS} s "
             "longer than the horizon. Record for longer, or take a shorter --horizon."
         )
 
