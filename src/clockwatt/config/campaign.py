@@ -37,7 +37,7 @@ class CampaignConfig(Model):
     design: DesignConfig | None = Field(None, description="operations drawn by design, beside those of networks")
     imported_from: str | None = Field(
         None,
-        description="table that the measurements came from, written by `clockwatt import`: nothing is left to measure",
+        description="table that `clockwatt import` read; such a campaign measures nothing",
     )
     networks: list[NetworkConfig] = Field(
         [], description="networks to measure, operation by operation and whole; needed without `design`"
@@ -58,7 +58,7 @@ class CampaignConfig(Model):
         description="jobs that share the operations of a GPU at an operating point; `clockwatt plan` recommends one",
     )
     network_shards: int = Field(
-        1, ge=1, le=10_000, description="jobs that share the whole networks of one GPU and operating point"
+        1, ge=1, le=10_000, description="jobs that share the whole networks of a GPU at an operating point"
     )
     reference: Annotated[list[str], one_or_more(str)] = Field(
         [],

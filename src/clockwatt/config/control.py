@@ -49,11 +49,11 @@ class ControlConfig(Model):
         examples=["sudo /opt/site/nvidia-set-clocks.sh -d {index} -r"],
     )
     settle_timeout_s: float = Field(
-        10, gt=0, description="how long the SM clock may take to reach its target under load"
+        10, gt=0, description="longest time for the SM clock to reach its target under load"
     )
     on_mismatch: Literal["error", "flag"] = Field(
         "flag",
-        description="whether a clock that is not reached ends the job or flags its rows; with method slurm, whose "
+        description="what happens if a clock is not reached: the job ends, or its rows are flagged; with method slurm, whose "
         "clocks new drivers ignore, it always ends the job",
     )
 

@@ -39,10 +39,10 @@ class DesignConfig(Model):
     operations: int = Field(
         gt=0, le=1_000_000, description="how many are drawn, each pass counted; a larger number keeps the earlier ones"
     )
-    seed: int = Field(0, ge=0, description="of the draw")
+    seed: int = Field(0, ge=0, description="seed of the draw")
     quantities: Quantities = Field(["time"], description="what is measured of each: time alone is far quicker")
     gpu: str = Field("h200", description="GPU model whose roofline gives the times below; not necessarily one measured")
-    min_time_s: float = Field(1e-7, ge=0, description="shortest time by the roofline")
+    min_time_s: float = Field(1e-7, ge=0, description="shortest time, by the roofline")
     max_time_s: float = Field(0.02, gt=0, description="longest time by the roofline")
     max_memory_bytes: float = Field(4e9, gt=0, description="most bytes that one pass of an operation reads and writes")
     families: dict[str, float] | None = Field(

@@ -20,8 +20,8 @@ class FitConfig(Model):
         "baseline: one ratio for each operation class, to compare with; "
         "the first is used for predictions",
     )
-    folds: int = Field(15, ge=2, le=100, description="of the grouped cross-validation")
-    trees: int = Field(50, ge=1, le=5000, description="per forest; of xgboost, per target")
+    folds: int = Field(15, ge=2, le=100, description="folds of the grouped cross-validation")
+    trees: int = Field(50, ge=1, le=5000, description="trees of a forest; of xgboost, for each target")
     leaf: int = Field(
         1,
         ge=1,
@@ -39,7 +39,7 @@ class FitConfig(Model):
     )
     transfer: bool = Field(
         True,
-        description="whether each GPU is also fitted to operations that another GPU alone measured (transfer)",
+        description="whether predictors also train on operations that only another GPU measured",
     )
 
     @model_validator(mode="before")

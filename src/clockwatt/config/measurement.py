@@ -26,12 +26,8 @@ class TelemetryConfig(Model):
 
     fast_period_s: float = Field(0.1, gt=0.01, le=10, description="power, energy counter, clocks, throttle reasons")
     slow_period_s: float = Field(1.0, gt=0.05, le=60, description="PCIe, temperature, utilisation, host")
-    ring_period_s: float = Field(
-        1.0, gt=0.05, le=2, description="how often the driver's ring of power samples is drained"
-    )
-    segment_s: float = Field(
-        5.0, gt=0.5, le=60, description="a Parquet segment is closed this often; a kill loses at most this much"
-    )
+    ring_period_s: float = Field(1.0, gt=0.05, le=2, description="how often the driver's ring buffer of power is read")
+    segment_s: float = Field(5.0, gt=0.5, le=60, description="length of a Parquet segment; a kill loses at most one")
     sensor_cpu_share: float = Field(
         0.02,
         gt=0,
@@ -60,9 +56,7 @@ class MeasurementConfig(Model):
     check_every_s: float = Field(
         300.0, gt=10, description="idle power and the reference operations are measured again after this time"
     )
-    rest_to_c: float | None = Field(
-        None, gt=0, le=120, description="before anything is measured, let the GPU cool down to this temperature"
-    )
+    rest_to_c: float | None = Field(None, gt=0, le=120, description="temperature to cool down to before a measurement")
     rest_max_s: float = Field(600.0, gt=0, description="longest such rest; if it is reached, a warning is printed")
     repetitions: int = Field(1, ge=1, le=100, description="times every operation is measured, in fresh shuffled orders")
     working_set: Literal["parameters_cold", "all_cold", "hot"] = Field(

@@ -225,13 +225,13 @@ class TrainingConfig(Model):
         "sgd", description="of `torch.optim`, in the training pass; -fused: its fused kernel"
     )
     learning_rate: float = Field(0.1, gt=0, description="learning rate of the optimizer; does not change the cost")
-    momentum: float = Field(0.9, ge=0, lt=1, description="of sgd")
+    momentum: float = Field(0.9, ge=0, lt=1, description="momentum of sgd")
     weight_decay: float = Field(0.0, ge=0, description="weight decay of the optimizer; above 0 it adds work")
     accumulate: int = Field(
-        1, ge=1, le=256, description="batches whose gradients are added up before a step; a pass contains all of them"
+        1, ge=1, le=256, description="batches whose gradients are summed before a step; a pass contains all of them"
     )
     clip_norm: float | None = Field(
-        None, gt=0, description="largest norm of the gradients, as of `clip_grad_norm_`; null: they are not clipped"
+        None, gt=0, description="largest norm of the gradients, as in `clip_grad_norm_`; null: no clipping"
     )
     loss: Literal["auto", "cross_entropy", "mse", "mean"] = Field(
         "auto",

@@ -75,7 +75,7 @@ class PowerStudyConfig(Model):
     """Training under power limits and clocks: energy, time and their product. `snakemake study_power`."""
 
     gpus: dict[str, PowerStudyGpu] = Field(
-        min_length=1, description="label of a GPU of the campaign to its operating points in this study"
+        min_length=1, description="label of a GPU to its operating points in this study"
     )
     networks: Annotated[list[PowerNetwork], one_or_more(PowerNetwork)] = Field(
         list(POWER_NETWORKS),
@@ -84,7 +84,7 @@ class PowerStudyConfig(Model):
         "layers on images of digits, at a batch of 128 and of 32",
     )
     repetitions: int = Field(3, ge=1, le=1000, description="runs of each network at each operating point")
-    epochs: int = Field(10, ge=1, le=10_000, description="of each run")
+    epochs: int = Field(10, ge=1, le=10_000, description="epochs of a run")
     examples: dict[PowerNetwork, Annotated[int, Field(ge=128)]] = Field(
         {},
         description="network to the examples of an epoch, where its data is made; else 21,799 ECGs as in PTB-XL, and "
@@ -102,8 +102,7 @@ class PowerStudyConfig(Model):
         None,
         gt=0,
         le=120,
-        description="before each run let the GPU cool down to this temperature; null: to 3 °C above what it had before "
-        "the first run",
+        description="temperature to cool down to before each run; null: 3 °C above that before the first run",
     )
     rest_max_s: float = Field(600.0, ge=0, description="longest such rest; the record states if it was reached")
 
@@ -141,7 +140,7 @@ class WorkloadsStudyConfig(Model):
     )
     idle_s: float = Field(3.0, ge=0.3, description="how long idle power is read before each")
     rest_to_c: float | None = Field(
-        30.0, gt=0, le=120, description="before each let the GPU cool down to this temperature; null: no rest"
+        30.0, gt=0, le=120, description="temperature to cool down to before each; null: no rest"
     )
     rest_max_s: float = Field(120.0, ge=0, description="longest such rest; the record states if it was reached")
 
@@ -195,7 +194,7 @@ class SurveyStudyConfig(Model):
         "SGEMM, ResNet-50, BERT and a DLRM, two at a time on one card",
         examples=[["together", "shared"]],
     )
-    repetitions: int = Field(3, ge=1, le=100, description="of the conditions on each node; a job each")
+    repetitions: int = Field(3, ge=1, le=100, description="repetitions of the conditions on each node, each in a job")
     seconds: float = Field(5.0, gt=0, le=60, description="how long programs are timed under each condition")
 
     @field_validator("gpus")
@@ -245,7 +244,7 @@ class ParallelStudyConfig(Model):
         min_length=1, description="networks, as in the campaign's `networks`, trained as its `training` says"
     )
     counts: Annotated[list[Count], one_or_more(Count)] = Field(
-        [1, 2], min_length=1, description="numbers of GPUs; speed-up is known where 1 is among them"
+        [1, 2], min_length=1, description="numbers of GPUs; include 1 to get the speed-up"
     )
     strategies: Annotated[list[StrategyName], one_or_more(StrategyName)] = Field(
         list(STRATEGIES),
@@ -290,7 +289,7 @@ class ParallelStudyConfig(Model):
 
 
 class StudiesConfig(Model):
-    """What is studied beside the campaign's measurements; `all` makes those that stand here."""
+    """Studies of the campaign; `snakemake` alone runs all that are listed here."""
 
     power: PowerStudyConfig | None = Field(None, description="training under power limits and clocks")
     workloads: WorkloadsStudyConfig | None = Field(None, description="eleven programs, recorded by all sensors")
