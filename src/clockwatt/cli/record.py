@@ -39,12 +39,12 @@ def record(
     ] = False,
     point: Annotated[str, typer.Option(help="Operating point to hold: default, sm1440, pl150 …")] = "default",
     method: Annotated[str, typer.Option(help="How clocks are set: nvml, helper …, see `clockwatt doctor`.")] = "nvml",
-    repeat: Annotated[int, typer.Option(min=1, help="Run the program so many times.")] = 1,
+    repeat: Annotated[int, typer.Option(min=1, help="Number of runs.")] = 1,
     rest_to: Annotated[
         str | None, typer.Option(help="Cool the GPUs down to this temperature before each run: 35C.")
     ] = None,
     rest_max_s: Annotated[float, typer.Option(min=0, help="Stop cooling down after this time, in s.")] = 600,
-    idle_s: Annotated[float, typer.Option(min=0.3, help="Read idle power so long before each run, in s.")] = 3,
+    idle_s: Annotated[float, typer.Option(min=0.3, help="Time to read idle power before each run, in s.")] = 3,
     name: Annotated[str | None, typer.Option(help="Name of the record, a folder in --output.")] = None,
     phases: Annotated[bool, typer.Option(help="Mark phases of Keras, Lightning and transformers.")] = True,
     wait_for_children: Annotated[

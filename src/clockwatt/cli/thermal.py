@@ -69,13 +69,15 @@ def thermal_fit(
 )
 def thermal_forecast(
     fit: Annotated[Path, typer.Argument(help="Folder that `clockwatt thermal fit` wrote.")],
-    record: Annotated[Path, typer.Argument(help="Record of the GPUs: what they did until now.")],
-    horizon: Annotated[str, typer.Option(help="How far ahead: 30s, 5min.")] = "30s",
+    record: Annotated[Path, typer.Argument(help="Record to forecast from.")],
+    horizon: Annotated[str, typer.Option(help="Forecast horizon: 30s, 5min.")] = "30s",
     model: Annotated[str, typer.Option(help="rc takes any horizon; others those that they were fitted for.")] = RC,
     run: Annotated[str | None, typer.Option(help="Which run, such as run-2; else the last.")] = None,
-    at: Annotated[str | None, typer.Option(help="Now, since the program's start, such as 60s; else its end.")] = None,
-    throttle_at: Annotated[str | None, typer.Option(help="Temperature at which heat slows it down: 87C.")] = None,
-    rest_to: Annotated[str | None, typer.Option(help="Temperature that it is to rest until: 35C.")] = None,
+    at: Annotated[
+        str | None, typer.Option(help="Time to forecast from, after the program's start: 60s; else its end.")
+    ] = None,
+    throttle_at: Annotated[str | None, typer.Option(help="Temperature at which the GPU throttles: 87C.")] = None,
+    rest_to: Annotated[str | None, typer.Option(help="Temperature to cool down to: 35C.")] = None,
     job: Annotated[str | None, typer.Option(help="Power of a job (250W): find its coolest GPU.")] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -53,8 +53,8 @@ class ControlConfig(Model):
     )
     on_mismatch: Literal["error", "flag"] = Field(
         "flag",
-        description="what happens if a clock is not reached: the job ends, or its rows are flagged; with method slurm, whose "
-        "clocks new drivers ignore, it always ends the job",
+        description="what happens if a clock is not reached: the job ends, or its rows are flagged; with method slurm, "
+        "whose clocks new drivers ignore, the job always ends",
     )
 
     @field_validator("set_command", "reset_command")
