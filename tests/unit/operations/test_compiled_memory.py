@@ -44,6 +44,11 @@ def test_a_kernel_of_element_wise_calls_writes_its_result_alone(memory):
     assert eager.allocated_bytes >= 4 * TENSOR
 
 
+def test_a_process_that_counts_gpus_by_their_driver_gets_the_same(memory, monkeypatch):
+    monkeypatch.setenv("PYTORCH_NVML_BASED_CUDA_CHECK", "1")  # as Accelerate sets it
+    assert memory(Chain()).allocated_bytes == 2 * TENSOR
+
+
 class Gated(nn.Module):
     """Reads a value of other size twice, which has too many inputs to be computed where it is read."""
 

@@ -156,7 +156,8 @@ def _generating() -> Iterator[None]:
         for where, replaced in (
             (torch.cuda, {"get_device_properties": _always(_PROPERTIES),
                           "get_device_capability": _always((_PROPERTIES.major, _PROPERTIES.minor)),
-                          "current_device": _always(0), "device_count": _always(1)}),
+                          "current_device": _always(0), "device_count": _always(1),
+                          "is_available": _always(False)}),
             (device_interface.CudaInterface, {"get_device_properties": _always(_PROPERTIES),
                                               "get_compute_capability": _always("90"),
                                               "is_bf16_supported": _always(True)}),
