@@ -246,7 +246,7 @@ def _print_forecast(
             f"{one.temperature_c:.1f} °C{around}{load}, by {one.model}, given {one.given}"
         )
     for crossing in throttling:
-        print(f"{crossing.gpu}: until heat slows it down: {_told(crossing)}")
+        print(f"{crossing.gpu}: until it throttles: {_told(crossing)}")
     for crossing in rests:
         print(f"{crossing.gpu}: rest until {crossing.limit_c:g} °C: {_told(crossing)}")
     for number, place in enumerate(places, 1):

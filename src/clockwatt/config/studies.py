@@ -48,7 +48,7 @@ class PowerStudyGpu(Model):
 
     power_limits_w: Annotated[list[Watts], one_or_more(Watts)] = Field(
         [],
-        description="power limits, in W, at the clocks that the GPU takes by itself",
+        description="power limits, in W, at the driver's own clocks",
         examples=[[150, 200, 250, 300]],
     )
     clocks_mhz: Annotated[list[Megahertz], one_or_more(Megahertz)] = Field(

@@ -127,7 +127,7 @@ def _complaint(gpu: Gpu, point: OperatingPoint, seen: Verification, control: Con
     if not _may_be_flagged(control):
         fix = "or use another control.method: Slurm sets application clocks, which new drivers ignore."
     return (
-        f"{gpu.identity.name} ({gpu.identity.uuid}): {point} was asked for and accepted, but after {seen.waited_s:g} s "
+        f"{gpu.identity.name} ({gpu.identity.uuid}): {point} was set, but after {seen.waited_s:g} s "
         f"under load the SM clock is {low} to {high} MHz, the memory clock {seen.memory_clocks_mhz[-1]} MHz "
         f"(throttle reasons: {reasons}). Choose a clock that the power limit allows, raise control.settle_timeout_s, "
         f"{fix}"

@@ -195,7 +195,7 @@ def _by_kind(path: Path, gpu: str, point: str) -> Iterator[tuple[str, pa.Table]]
             strangers = set(pc.unique(rows[column]).to_pylist()) - {expected}
             if strangers:
                 raise DataFileError(
-                    f"{path}: holds rows of {column} {min(strangers)!r}, not {expected!r}. It lies in the wrong "
+                    f"{path}: holds rows of {column} {min(strangers)!r}, not {expected!r}. It is in the wrong "
                     "folder: delete it and run `clockwatt measure` for this GPU and operating point."
                 )
         for kind in _OUTPUTS:

@@ -175,8 +175,8 @@ def draw_durations(data: pd.DataFrame, gpus: Gpus) -> Figure:
     )
     shortest_s = data.loc[data["gpu"].isin(shown), "shortest_s"].max()
     by_line = (
-        f" Above, lines are fitted to the last 6/7 of the runs, with bands of {_NEAR_DEVIATIONS} σ; rings: the "
-        f"shortest run from which on all lie within, {shortest_s * 1e3:.3g} ms at most."
+        f" Above, lines are fitted to the last 6/7 of the runs, with bands of {_NEAR_DEVIATIONS} σ; rings: "
+        f"shortest run after which all are within the band, {shortest_s * 1e3:.3g} ms at most."
     )
     style.footer(
         figure,

@@ -195,7 +195,7 @@ class Watchdog:
             return
         self.barked = True
         blame(f"hung for {self._hang_s:g} s")
-        say(f"{name} hangs for {self._hang_s:g} s: this process ends, and another one goes on.")
+        say(f"{name} has not answered for {self._hang_s:g} s: this process ends, and a new one continues.")
         os.kill(os.getpid(), signal.SIGTERM)
         if not done.wait(self._grace_s):
             sys.stderr.flush()

@@ -34,7 +34,7 @@ def test_a_clock_that_settles_late_is_waited_for():
 
 def test_a_capped_clock_is_a_mismatch_with_its_reason():
     with pytest.raises(
-        ClockMismatchError, match=r"sm1440 was asked for .*throttle reasons: sw_power_cap.*settle_timeout_s"
+        ClockMismatchError, match=r"sm1440 was set, but .*throttle reasons: sw_power_cap.*settle_timeout_s"
     ):
         verified("sm1440", POWER_HUNGRY)
 

@@ -66,7 +66,7 @@ def test_what_hardly_changes_has_no_effect_that_could_be_told() -> None:
     ]
     table = influences(node, permutations=99)
     assert table[["gpu", "source"]].to_numpy().tolist() == [["GPU-1", "GPU-0"]]
-    assert untold(node) == ["Hardly changed, so what they warm is unknown: GPU-1."]
+    assert untold(node) == ["Effect unknown, because they hardly changed: GPU-1."]
     with pytest.raises(ThermalError, match="no varying source of heat"):
         influences([trace for trace in node if trace.gpu == "GPU-0"], permutations=99)
 
@@ -80,7 +80,9 @@ def test_of_a_temperature_that_never_moves_nothing_is_told_and_why_is_said() -> 
     table = influences([*warmed, *stuck], permutations=99)
     assert table[["gpu", "source"]].to_numpy().tolist() == [["GPU-0", "GPU-1"]]
     (note,) = untold([*warmed, *stuck])
-    assert note.startswith("GPU-1: its temperature was constant (45 °C in all of 2400 s), so what warms it is unknown")
+    assert note.startswith(
+        "GPU-1: its temperature was constant (45 °C in all of 2400 s), so its sources of heat are unknown"
+    )
     assert not untold([*warmed, *cold])
     with pytest.raises(ThermalError, match=r"GPU-1: .* hardly changed"):
         influences(stuck, permutations=99)

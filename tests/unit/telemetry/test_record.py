@@ -142,7 +142,7 @@ def test_a_daemon_that_outlives_the_program_is_told(tmp_path: Path) -> None:
     (run,) = summary["runs"]
     (left,) = run["left_running"]
     os.kill(int(left.split()[0]), signal.SIGKILL)
-    assert any("outlived by" in note for note in run["notes"])
+    assert any("outlived the program" in note for note in run["notes"])
 
 
 def test_children_are_waited_for_if_that_is_wanted(tmp_path: Path) -> None:

@@ -78,7 +78,9 @@ def _parser(task: Task, description: str) -> argparse.ArgumentParser:
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda", help="what computes")
     parser.add_argument("--precision", choices=["tf32", "fp32"], default="tf32", help="of float32 matrix products")
     parser.add_argument("--scale", type=positive_number, default=1.0, help="factor of examples (where made) and batch")
-    parser.add_argument("--seconds", type=positive_number, help="train for so long, in place of a number of epochs")
+    parser.add_argument(
+        "--seconds", type=positive_number, help="train for this many seconds instead of a number of epochs"
+    )
     parser.add_argument("--seed", type=int, default=0, help="of the parameters and of made data")
     return parser
 

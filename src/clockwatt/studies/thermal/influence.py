@@ -153,10 +153,10 @@ def untold(traces: Sequence[Trace]) -> list[str]:
         if sources and _constant(own):
             notes.append(
                 f"{gpu}: its temperature was constant ({own[0].temperature_c[0]:.0f} °C in all of "
-                f"{sum(map(len, own)) * own[0].step_s:.0f} s), so what warms it is unknown from this record."
+                f"{sum(map(len, own)) * own[0].step_s:.0f} s), so its sources of heat are unknown."
             )
     if steady := [name for name, is_steady in found.items() if is_steady]:
-        notes.insert(0, f"Hardly changed, so what they warm is unknown: {', '.join(steady)}.")
+        notes.insert(0, f"Effect unknown, because they hardly changed: {', '.join(steady)}.")
     return notes
 
 

@@ -262,7 +262,9 @@ def _parser(workload: Workload) -> argparse.ArgumentParser:
             f"--{size.name.replace('_', '-')}", type=int, metavar="N", help=f"{size.meaning} ({size.value:,}{scaled})"
         )
     parser.add_argument("--scale", type=positive_number, default=1.0, help="factor of the sizes that are scaled (1)")
-    parser.add_argument("--seconds", type=positive_number, help="go on for so long, in place of a number of cycles")
+    parser.add_argument(
+        "--seconds", type=positive_number, help="run for this many seconds instead of a number of cycles"
+    )
     parser.add_argument("--device", choices=("cuda", "cpu"), help="else the GPU if there is one")
     parser.add_argument("--data", type=Path, metavar="FOLDER", help=f"with {arrays}; else data is made")
     parser.add_argument("--seed", type=int, default=0, help="of what is made (0)")
@@ -271,7 +273,7 @@ def _parser(workload: Workload) -> argparse.ArgumentParser:
         "--rest-to", type=positive_number, default=workload.rest_to_c, metavar="°C",
         help=f"between cycles let the GPU cool down to this ({rest})",
     )  # fmt: skip
-    parser.add_argument("--rest-max-s", type=positive_number, default=600.0, help="for at most so long (600)")
+    parser.add_argument("--rest-max-s", type=positive_number, default=600.0, help="longest rest, in s (600)")
     return parser
 
 

@@ -74,7 +74,7 @@ def _of_run(folder: Path, record: Record, run: Run) -> tuple[Summary, Marks]:
         )
     if run.left_running:
         processes = ", ".join(run.left_running)
-        notes.append(f"outlived by {processes}: what they do after the program's end is not in this record")
+        notes.append(f"{processes} outlived the program and were not recorded afterwards")
     told: Summary = {
         "number": run.number, "status": run.status, "ending": run.ending, "start_us": run.start_us, "time_s": end_s,
         "processor_s": run.processor_s, "memory_max_bytes": run.memory_max_bytes, "left_running": run.left_running,

@@ -70,7 +70,7 @@ class RcNetworks(Forecaster):
             return
         if steady := steady_neighbours(traces):
             self.notes_.append(
-                f"{name}: the power of {', '.join(steady)} hardly changed, so what they add to its temperature "
+                f"{name}: the power of {', '.join(steady)} hardly changed, so their effect on its temperature "
                 "is unknown."
             )
         weights = {steps: _load_weights(network, traces, rows, steps) for steps in self.task.steps}
