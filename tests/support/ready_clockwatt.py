@@ -42,7 +42,7 @@ _LIBRARIES = (
     "concurrent.futures.process", "concurrent.futures.thread", "matplotlib.backends.backend_agg",
     "matplotlib.backends.backend_pdf", "matplotlib.figure", "multiprocessing.pool", "pandas", "psutil",
     "pyarrow.compute", "pyarrow.csv", "pyarrow.parquet", "pydantic", "rich.console", "rich.table", "scipy.optimize",
-    "scipy.stats", "sklearn.ensemble", "torch", "typer", "yaml",
+    "scipy.stats", "sklearn.ensemble", "torch._dynamo", "torch.distributed.fsdp", "torchvision.models", "typer", "yaml",
 )  # fmt: skip
 _SERVED = Path(__file__).with_name("served")
 _LENGTH = 8

@@ -51,7 +51,7 @@ def test_a_folder_that_cannot_be_written_is_named_before_anything_is_measured(tm
         run("--host", "node7", "--gpu", "virtual:a30", "--predictors-dir", tmp_path / "data")
 
 
-def test_links_need_no_campaign(tmp_path):
+def test_links_need_no_campaign(ready, tmp_path):
     run("--links", tmp_path / "links.json", "--gpu", "virtual:a30", "--gpus", 2)
     assert (tmp_path / "links.json").exists()
 

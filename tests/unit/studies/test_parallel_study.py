@@ -66,7 +66,7 @@ def two_stages(rank):  # what ranks are called with
     return [name for name, one in own.module.named_parameters() if one.grad is not None and one.grad.any()]
 
 
-def test_a_stage_may_have_no_parameters():
+def test_a_stage_may_have_no_parameters(ready):
     assert run_ranks(two_stages, (), count=2, limit_s=60) == [["0.weight", "0.bias"], []]
 
 
