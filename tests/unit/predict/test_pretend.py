@@ -274,30 +274,45 @@ trainer.fit(module, torch.utils.data.DataLoader(data, batch_size=8))
 }
 
 
-@pytest.mark.usefixtures("ready")
 @pytest.mark.parametrize(
     ("trainer", "arguments", "mode", "message"),
     [
-        ("transformers", "--torch_compile", "compile", ""),
         ("transformers", "--torch_compile --torch_compile_mode reduce-overhead", "reduce-overhead", ""),
         ("transformers", "--save_strategy steps --save_steps 1 --eval_strategy steps --eval_steps 1", "", "Evaluation"),
-        ("lightning", "torch.compile", "compile", ""),
         ("lightning", "inner", "compile", ""),
         ("lightning", "Module.compile", "", "not called as a module: that part is eager"),
     ],
 )
-def test_trainers_compile_as_on_a_gpu(trainer: str, arguments: str, mode: str, message: str, tmp_path: Path) -> None:
+def test_trainers_compile_as_on_a_gpu(
+    trainer: str, arguments: str, mode: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip(trainer)
-    script, given = tmp_path / "train.py", arguments.split()
-    if trainer == "transformers":
-        given += ["--output_dir", str(tmp_path / "output"), "--report_to", "none"]
+    monkeypatch.setattr(sys, "argv", ["train.py", *arguments_of(trainer, f"{arguments} --max_steps 2", tmp_path)])
+    with clockwatt.pretend(gpu="h200") as run:
+        exec(OF_TRAINERS[trainer], {})
+    assert run.answer.execution.partition("+")[2] == mode
+    assert run.answer.input_shape[0] == 8
+    assert message in " ".join(run.answer.warnings)
+    assert not [*tmp_path.rglob("*.safetensors")]
+
+
+@pytest.mark.usefixtures("ready")
+@pytest.mark.parametrize(("trainer", "argument"), [("transformers", "--torch_compile"), ("lightning", "torch.compile")])
+def test_preflight_of_a_trainer(trainer: str, argument: str, tmp_path: Path) -> None:
+    pytest.importorskip(trainer)
+    script = tmp_path / "train.py"
+    given = arguments_of(trainer, argument, tmp_path)
     ended = preflight(script, OF_TRAINERS[trainer], "--json", "--", sys.executable, str(script), *given)
     assert ended.returncode == 0, ended.stderr
     answer = json.loads(ended.stdout)
-    assert answer["execution"].partition("+")[2] == mode
+    assert answer["execution"].partition("+")[2] == "compile"
     assert answer["input_shape"][0] == 8
-    assert message in " ".join(answer["warnings"])
     assert not [*tmp_path.rglob("*.safetensors")]
+
+
+def arguments_of(trainer: str, arguments: str, folder: Path) -> list[str]:
+    of_transformers = ["--output_dir", str(folder / "output"), "--report_to", "none"]
+    return arguments.split() + (of_transformers if trainer == "transformers" else [])
 
 
 def test_work_of_some_steps_is_told_from_the_step(tmp_path: Path) -> None:
