@@ -413,12 +413,14 @@ def with_memory(traced: TracedNetwork, first: Answer, *others: Answer) -> list[A
     answers = [first, *others]
     if traced.record_memory is None:
         return answers
-    spec = spec_or_none(first.gpu_name)
+    asked = first.gpu_name, first.execution
     try:
-        events = traced.memory or []
-        memory = pass_memory(events, pass_=first.pass_, execution=first.execution, spec=spec)
+        if asked not in traced.peaks:
+            spec, events = spec_or_none(first.gpu_name), traced.memory or []
+            traced.peaks[asked] = pass_memory(events, pass_=first.pass_, execution=first.execution, spec=spec)
     except (ClockwattError, ModuleNotFoundError) as error:
         return [replace(one, notes=(*one.notes, f"Memory is not predicted: {error}")) for one in answers]
+    memory = traced.peaks[asked]
     lacking = lacks_memory(replace(first, memory=memory))
     more = () if lacking is None else (f"{lacking} {SMALLER}",)
     notes = (_OF_EAGER,) if memory.eager else ()

@@ -37,7 +37,7 @@ from clockwatt.predict.composition.pipeline import Composer
 from clockwatt.predict.evaluation.pass_errors import GAP_S
 from clockwatt.predict.features import operation_features
 from clockwatt.schema import layout, records
-from clockwatt.schema.execution import EAGER, mode_of_variant
+from clockwatt.schema.execution import EAGER, ExecutionSettings, mode_of_variant
 from clockwatt.schema.records import (
     CALL_SCHEMA,
     MEMORY_SCHEMA,
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from clockwatt.operations.catalogue import Traced
     from clockwatt.operations.instances import Instance
     from clockwatt.operations.trace.trace import Build
+    from clockwatt.predict.memory import PassMemory
 
 _MOST_TRACES = 1000
 """Number of traces in the cache."""
@@ -93,6 +94,11 @@ class TracedNetwork:
         NetworkError if it cannot be recorded.
         """
         return None if self.record_memory is None else self.record_memory()
+
+    @functools.cached_property
+    def peaks(self) -> dict[tuple[str, ExecutionSettings], PassMemory]:
+        """Its peak memory on each GPU, by product name, with each settings, as far as it was asked for."""
+        return {}
 
     @functools.cached_property
     def features(self) -> pd.DataFrame:
