@@ -13,8 +13,9 @@ from clockwatt.workflow.cluster import GpuPartition, JobStatus, parse_gres
 
 
 @pytest.fixture(autouse=True)
-def _without_helper(tmp_path, monkeypatch):
-    """A helper that other tests installed on this machine asks their Slurm, which takes seconds."""
+def _alone(tmp_path, monkeypatch):
+    """Without what other tests leave, which takes seconds: a helper that asks their Slurm, a stand-in in this process."""
+    monkeypatch.setattr(doctor, "installed_gpus", list)
     monkeypatch.setattr("clockwatt.control.helper.ControlConfig", lambda: ControlConfig(helper=str(tmp_path / "none")))
 
 
@@ -85,7 +86,7 @@ def test_no_slurm(tmp_path, monkeypatch):
     assert lines(doctor.examine(), "Slurm") == [("missing", "Slurm is not installed here (no `sbatch` in PATH).")]
 
 
-def test_no_gpu(nvml, in_worker):  # in this process tests of the helper may have loaded the stand-in
+def test_no_gpu(nvml, in_worker):
     nvml.install()
     assert ("missing", "nvml: needs a GPU") in lines(in_worker(doctor.examine), "clock control")
 
