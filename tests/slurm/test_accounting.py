@@ -1,11 +1,12 @@
-"""The whole workflow on a real Slurm with accounting: two kinds of GPU by gres, status by sacct.
+"""The whole workflow on a real Slurm with accounting: two kinds of GPU by gres, status by sacct; and without Slurm.
 
-It runs from the wheel, in a folder that `clockwatt init` wrote: no checkout in sight.
+Both run from the wheel, in folders that `clockwatt init` wrote: no checkout in sight.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 import yaml
 from clocks_node import wait_for
 
+from support import ready_clockwatt
 from support.installed import Installed, install
 from support.workdir import AT_ONCE, KEY, SMALL, Workdir
 
@@ -49,18 +51,26 @@ def installed(tmp_path_factory) -> Installed:
 @pytest.fixture(scope="module")
 def runs(accounting_cluster, installed, tmp_path_factory) -> tuple[Workdir, Workdir]:
     """The campaign's folders after it ran on Slurm and without Slurm, both at once: the former waits a lot."""
-    local = Workdir(tmp_path_factory.mktemp("local"))
-    folder = tmp_path_factory.mktemp("slurm")
-    assert installed.run("clockwatt", "init", "campaign", at=folder).returncode == 0
-    on_slurm = Workdir(folder / "campaign", accounting_cluster.environment)
-    (on_slurm.path / "config" / "config.yaml").write_text(yaml.safe_dump(SMALL | CAMPAIGN))
-    options = ("--profile", "slurm", *AT_ONCE, "--set-threads", "fit=1", "--nocolor")
+
+    def begun(name: str, environment: Mapping[str, str]) -> Workdir:
+        folder = tmp_path_factory.mktemp(name)
+        assert installed.run("clockwatt", "init", "campaign", at=folder).returncode == 0
+        (folder / "campaign" / "config" / "config.yaml").write_text(yaml.safe_dump(SMALL | CAMPAIGN))
+        return Workdir(folder / "campaign", dict(environment))
+
+    def run(workdir: Workdir, *options: str) -> None:
+        ran = installed.run("snakemake", "--nocolor", *options, at=workdir.path, environment=workdir.environment)
+        assert ran.returncode == 0, ran.stdout[-5000:]
+
+    # without Slurm its jobs run in forks of a Python that has imported their libraries: the package's are its own
+    on_slurm, local = (
+        begun("slurm", accounting_cluster.environment),
+        begun("local", ready_clockwatt.environment(alone=True)),
+    )
     with ThreadPoolExecutor() as beside:
-        local.configure(CAMPAIGN)
-        run = beside.submit(local.run)
-        ran = installed.run("snakemake", *options, at=on_slurm.path, environment=on_slurm.environment)
-        run.result()
-    assert ran.returncode == 0, ran.stdout[-5000:]
+        ended = beside.submit(run, local)
+        run(on_slurm, "--profile", "slurm", *AT_ONCE, "--set-threads", "fit=1")
+        ended.result()
     return on_slurm, local
 
 
@@ -125,6 +135,16 @@ def test_results_are_of_the_same_kind_as_those_of_a_local_run(on_slurm, local):
         assert mine.schema == theirs.schema
         assert sorted(keys(mine)) == sorted(keys(theirs))
         assert set(mine["status"].to_pylist()) == set(theirs["status"].to_pylist())
+
+
+def test_a_campaign_without_slurm_answers_and_has_nothing_left_to_do(installed, local):
+    question = ("squeezenet1_1", "--gpu", "a30", "--point", "sm900", "-v")
+    answered = installed.run("clockwatt", "predict", *question, at=local.path)
+    assert answered.returncode == 0, answered.stdout
+    assert "results/predictors/a30" in answered.stdout
+    again = installed.run("snakemake", "--nocolor", "--dry-run", at=local.path)
+    assert "Nothing to be done" in again.stdout
+    assert list((local.path / "results" / "figures").glob("*.png"))
 
 
 def result_files(workdir: Workdir) -> set[str]:

@@ -14,7 +14,7 @@ from clockwatt.workflow.cluster import GpuPartition, JobStatus, parse_gres
 
 @pytest.fixture(autouse=True)
 def _alone(tmp_path, monkeypatch):
-    """Without what other tests leave, which takes seconds: a helper that asks their Slurm, a stand-in in this process."""
+    """Without what other tests leave: a helper that asks their Slurm, a stand-in in this process. Both take seconds."""
     monkeypatch.setattr(doctor, "installed_gpus", list)
     monkeypatch.setattr("clockwatt.control.helper.ControlConfig", lambda: ControlConfig(helper=str(tmp_path / "none")))
 

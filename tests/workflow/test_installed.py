@@ -1,4 +1,7 @@
-"""The wheel in an environment of its own, outside of any checkout: answers, a campaign's folder, and a run there."""
+"""The wheel in an environment of its own, outside of any checkout: answers, and a campaign's folder.
+
+`tests/slurm/test_accounting.py` runs the campaign there, with and without Slurm.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +12,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from support import ready_clockwatt
 from support.installed import Installed, install
 from support.shared import made_once
 from support.workdir import SMALL
-
-TINY = SMALL | {
-    "gpus": {"a30": {"device": "virtual:a30", "clocks_mhz": [900]}},
-    "passes": ["inference"],
-    "fit": {"trees": 2, "folds": 2},
-}
 
 
 @pytest.fixture(scope="module")
@@ -28,10 +24,10 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
 
 @pytest.fixture
 def campaign(installed: Installed, tmp_path: Path) -> Path:
-    """A folder from `clockwatt init` with a tiny campaign."""
+    """A folder from `clockwatt init` with the small campaign."""
     made = installed.run("clockwatt", "init", "campaign", at=tmp_path)
     assert made.returncode == 0, made.stdout
-    (tmp_path / "campaign" / "config" / "config.yaml").write_text(yaml.safe_dump(TINY))
+    (tmp_path / "campaign" / "config" / "config.yaml").write_text(yaml.safe_dump(SMALL))
     return tmp_path / "campaign"
 
 
@@ -59,20 +55,6 @@ def test_questions_are_answered_right_after_installation(installed, tmp_path, co
     assert best["predictors"].startswith("shipped with clockwatt")
     low, high = best["intervals"]["time_s"]
     assert 0.003 < low < best["expected"]["time_s"] < high < 0.009  # 5.29 ms were measured
-
-
-def test_a_campaign_runs_where_init_made_its_folder(installed, campaign):
-    # its jobs in forks of a Python that has imported their libraries: those of the package are its own
-    ran = installed.run("snakemake", "--nocolor", at=campaign, environment=ready_clockwatt.environment(alone=True))
-    assert ran.returncode == 0, ran.stdout[-5000:]
-    assert list((campaign / "results" / "figures").glob("*.png"))
-    answered = installed.run(
-        "clockwatt", "predict", "squeezenet1_1", "--gpu", "a30", "--point", "sm900", "-v", at=campaign
-    )
-    assert answered.returncode == 0, answered.stdout
-    assert "results/predictors/a30" in answered.stdout
-    again = installed.run("snakemake", "--nocolor", "--dry-run", at=campaign)
-    assert "Nothing to be done" in again.stdout
 
 
 def test_the_slurm_profile_is_found_there(installed, campaign):
