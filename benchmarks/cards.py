@@ -39,7 +39,7 @@ NOTES = (
     "The interval is that of a share of cards (Clopper–Pearson). So few cards cannot show 1 % of false alarms.",
     "The spread counts as at least the card's own error. This rule was set on the H100s among these data.",
     "The limit of 1 % rests on normally distributed differences between cards.",
-    "Cards differ by 1 % in time at the power limit, so 2 % in it alone are not an outlier.",
+    "Cards differ by 1 % in time at the power limit, so a card that is 2 % slower only there is no outlier.",
     "Memory-bound, some H200s draw 11 % less power than others. So an H200 that draws more is not found.",
 )
 

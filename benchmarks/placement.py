@@ -29,7 +29,7 @@ def main() -> None:
         hardware=", ".join(hardware),
         notes=[
             f"Cards are resampled {DRAWS} times; cards that were measured once in each session are left out.",
-            "Every other measurement of a card orders the cards; the others say what is saved.",
+            "Half of the measurements of a card order the cards; the other half give the savings.",
             f"A step on {TOGETHER} cards lasts as long as on the slowest. *Alike together*: cards sorted by time.",
             "At the power limit, energy is the limit times time: what saves time saves as much energy.",
         ],

@@ -168,7 +168,7 @@ def together() -> None:
             "Every other limit, and the highest, is measured at each batch size.",
             "Default: at the highest limit, Zeus's first batch size, or the largest below it with an outcome.",
             "Energy and time of the chosen point are given against the default.",
-            "Batch sizes of which a run missed the target are left out.",
+            "Batch sizes with a run that missed the target are left out.",
         ],
     )  # fmt: skip
 

@@ -68,7 +68,7 @@ def main() -> None:
                 ("cached traces", cached[1], AT_MOST_CACHED_S),
             )
         ],
-        notes=["Imports are in the first row alone; a new process needs them besides."],
+        notes=["Only the first row contains imports, which each new process needs."],
     )
 
 

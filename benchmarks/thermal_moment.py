@@ -83,7 +83,7 @@ def main() -> None:
         hardware=hardware(recorded),
         notes=[
             "Study: its RMSE with shuffled rows, on one workload and on several.",
-            "All sensors: without temperatures of the GPU; XGBoost with its memory's temperature stands by itself.",
+            "All sensors: without temperatures of the GPU; XGBoost with the memory temperature has its own row.",
             "Held-out runs of operations are sessions, held-out workloads are classes of operations.",
             "Next reading: the forecast of the reading one second later; persistence repeats the last one.",
             f"One workload: those with {ROWS_PER_INPUT} readings for each input. –: there are none.",

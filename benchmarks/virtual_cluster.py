@@ -168,7 +168,7 @@ def main() -> None:
         targets=[target("Virtual clusters: intervals that hold the planted SD", held, at_least=93, unit="%")],
         notes=[
             f"{SESSIONS} sessions of {ROUNDS} measurements of each card; 95 % intervals.",
-            "Planted SD: of cards, that of all virtual cards; of the rest, what is added and the noise of the sensors.",
+            "Planted SD: for cards, that of all virtual cards; for the rest, added SD and sensor noise.",
         ],
         hardware=HARDWARE,
     )

@@ -249,7 +249,7 @@ HERE = r"\(\S*/unit/operations/test_tracing\.py:\d+, the network itself\)\."
     [
         (
             branching,
-            rf"torch\.Tensor\.__bool__ decides a branch by the values of data {HERE} Say .*data_dependent_branch",
+            rf"torch\.Tensor\.__bool__ decides a branch by the values of data {HERE} Give .*data_dependent_branch",
         ),
         (reading, rf"torch\.Tensor\.item depends on the values of data, .* {HERE} Give the part"),
         (selecting, rf"torch\.Tensor\.__getitem__ depends on the values of data, .* {HERE} Give the part"),

@@ -263,7 +263,7 @@ class Tracer(TorchFunctionMode):
         if self._branch == "refuse":
             raise self.refusal(
                 f"{functions.described(func)} decides a branch by the values of data",
-                'Say where it goes, `data_dependent_branch: "true"` or "false" (`--assume-branch` in '
+                'Give its outcome, `data_dependent_branch: "true"` or "false" (`--assume-branch` in '
                 "commands, `assume_branch` in Python), or remove it.",
             )
         self._note([self._branch], again=True)
