@@ -66,7 +66,7 @@ def test_real_programs_are_timed_beside_one_another():
     assert children() == []
 
 
-def test_a_program_that_fails_is_named_and_others_end():
+def test_a_program_that_fails_is_named_and_others_end(ready):
     asked = [[Running("sgemm", 0), Running("nothing", 0)]]
     with (
         pytest.raises(ClockwattError, match="nothing on card 0 ended with status 2"),
@@ -76,7 +76,7 @@ def test_a_program_that_fails_is_named_and_others_end():
     assert children() == []
 
 
-def test_a_program_that_ends_while_it_is_timed_is_named():
+def test_a_program_that_ends_while_it_is_timed_is_named(ready):
     sgemm = Running("sgemm", 0)
     with conditions.processes([os.environ], [[sgemm]], 60, scale=0.002) as timer:
         (number,) = children()
