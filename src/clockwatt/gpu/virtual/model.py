@@ -149,22 +149,24 @@ class CardModel:
         return idle_w + busy * dynamic_w * (on_sm + fit.memory_power * activity.memory)
 
     def clock_within_limit(
-        self, work: Load | None, asked_sm_clock_mhz: int, memory_clock_mhz: int, limit_w: float
+        self, work: Load | None, asked_sm_clock_mhz: int, memory_clock_mhz: int, limit_w: float, *, busy: float = 1.0
     ) -> int:
-        """Highest supported SM clock up to the asked one at which busy work stays within a power limit, in MHz.
+        """Highest supported SM clock up to the asked one at which so busy work stays within a power limit, in MHz.
 
         Decided for the temperature that the limit itself would give, so the answer depends on no history and the power
         never exceeds the limit; the lowest clock is given where none is low enough.
         """
         if work is None:
             return asked_sm_clock_mhz
-        return self._highest_clock_mhz(work, asked_sm_clock_mhz, memory_clock_mhz, limit_w)
+        return self._highest_clock_mhz(work, asked_sm_clock_mhz, memory_clock_mhz, limit_w, busy)
 
-    def _clock_within_limit(self, work: Load, asked_sm_clock_mhz: int, memory_clock_mhz: int, limit_w: float) -> int:
+    def _clock_within_limit(
+        self, work: Load, asked_sm_clock_mhz: int, memory_clock_mhz: int, limit_w: float, busy: float
+    ) -> int:
         allowed_w = limit_w * (1 - self.leakage_w_per_k * self.thermal_resistance_k_per_w)
         candidates = self.supported_sm_clocks_mhz[: bisect.bisect(self.supported_sm_clocks_mhz, asked_sm_clock_mhz)]
         first_above = bisect.bisect_right(
-            candidates, allowed_w, key=lambda mhz: self.power_w(work, 1.0, mhz, memory_clock_mhz)
+            candidates, allowed_w, key=lambda mhz: self.power_w(work, busy, mhz, memory_clock_mhz)
         )
         return candidates[max(0, first_above - 1)]
 

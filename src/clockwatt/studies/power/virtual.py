@@ -90,18 +90,8 @@ class StudyGpu(VirtualGpu):
 
     def _settled_mhz(self, work: Load, busy: float) -> int:
         """Return the highest clock at which it stays within its limit when so busy."""
-        slowest_mhz = super()._clock_for(work)
-        if not 0 < busy < 1:
-            return slowest_mhz
-        leakage = self._model.leakage_w_per_k * self._model.thermal_resistance_k_per_w
         asked_mhz = self._locked_sm_mhz or self.spec.boost_clock_mhz
-        fitting = [
-            mhz
-            for mhz in self._model.supported_sm_clocks_mhz
-            if mhz <= asked_mhz
-            and self._model.power_w(work, busy, mhz, self._memory_mhz) <= self._limit_w * (1 - leakage)
-        ]
-        return max([slowest_mhz, *fitting])
+        return self._model.clock_within_limit(work, asked_mhz, self._memory_mhz, self._limit_w, busy=busy or 1.0)
 
     def _exceeds_limit(self) -> bool:
         return self._sm_mhz > self._clock_for(self._work)
