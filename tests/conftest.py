@@ -92,17 +92,18 @@ def pytest_collection_finish() -> None:
 
 
 CI_ALONE = {
-    "test_agreement.py", "test_bad_input.py", "test_browser.py", "test_firefox.py", "test_fresh_measure.py",
-    "test_hooks.py", "test_installed.py", "test_links.py", "test_power_measure.py", "test_ready_clockwatt.py",
-    "test_record_full_disk.py", "test_reference_data.py", "test_references.py", "test_relations.py", "test_rerun.py",
-    "test_shipped_predictors.py", "test_thermal_study.py", "test_transformer_networks.py", "test_worker.py",
+    "test_agreement.py", "test_bad_input.py", "test_browser.py", "test_conditions.py", "test_firefox.py",
+    "test_fresh_measure.py", "test_hooks.py", "test_installed.py", "test_links.py", "test_power_measure.py",
+    "test_ready_clockwatt.py", "test_record_full_disk.py", "test_reference_data.py", "test_references.py",
+    "test_relations.py", "test_rerun.py", "test_run_choice.py", "test_shipped_predictors.py", "test_study_parallel.py",
+    "test_thermal_study.py", "test_transformer_networks.py", "test_worker.py",
 }  # fmt: skip
 """Files that take 40 % of the time, and run with --all, in CI, or where they are named."""
 
 LONG = CI_ALONE | {
-    "test_build.py", "test_callcost.py", "test_cli.py", "test_draw.py",
-    "test_fit_validate.py", "test_neural_ensemble.py", "test_plan.py", "test_power_analysis.py",
-    "test_power_optimum.py", "test_record.py", "test_write.py",
+    "test_build.py", "test_callcost.py", "test_cli.py", "test_draw.py", "test_fit_validate.py",
+    "test_neural_ensemble.py", "test_plan.py", "test_power_analysis.py", "test_power_optimum.py", "test_pretend.py",
+    "test_record.py", "test_write.py",
 }  # fmt: skip
 """Files that take 10 s or more, beside those of the workflow."""
 
