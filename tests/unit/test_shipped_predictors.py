@@ -207,5 +207,5 @@ def test_another_optimizer_is_another_question(tmp_path, monkeypatch):
     assert again.to_dict() == other.to_dict(), "a trace that was kept answers alike"
     swept = predictors.predict("resnet18", gpu="h200", training=True, optimizer="adamw", batch=[32, 64])
     assert set(swept["source"]) == {"predicted"}
-    with pytest.raises(clockwatt.ClockwattError, match="optimizer is of a training pass"):
+    with pytest.raises(clockwatt.ClockwattError, match="optimizer is for training"):
         predictors.predict("resnet18", gpu="h200", optimizer="adamw")

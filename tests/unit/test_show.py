@@ -154,7 +154,7 @@ def test_shipped_measurements_are_shown_without_a_campaign(capsys):
 
 
 def test_training_is_shown_as_it_was_asked_for(show):
-    with pytest.raises(ClockwattError, match="--accumulate is of a training pass: give --pass training too"):
+    with pytest.raises(ClockwattError, match="--accumulate is for training: give --pass training too"):
         show("net24", "--accumulate", "4")
     with pytest.raises(ClockwattError, match="--clip-norm needs a network"):
         show("--clip-norm", "1", "--pass", "training")

@@ -219,7 +219,7 @@ class Request(Model):
                     raise RequestError(f"{{{name}}} is for measuring: give {{measure_missing}} too, or leave it out.")
         for name in self.training:
             if self.pass_ != TRAINING:
-                raise RequestError(f"{{{name}}} is of a training pass: give {{pass_}} training too.")
+                raise RequestError(f"{{{name}}} is for training: give {{pass_}} training too.")
             if self.measure_whole:
                 raise RequestError(f"{{measure_whole}} trains with the campaign's {name}: leave {{{name}}} out.")
         self._check_parallel()

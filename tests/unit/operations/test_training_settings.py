@@ -83,5 +83,5 @@ def test_an_answer_is_for_the_settings_that_are_asked():
     assert (four.items, four.measured) == (4 * once.items, None)
     assert 3.5 < four.time_s / once.time_s < 4.5
     assert four.phases["forward"] / once.phases["forward"] == pytest.approx(4, rel=0.05)
-    with pytest.raises(ClockwattError, match=r"accumulate.* is of a training pass"):
+    with pytest.raises(ClockwattError, match=r"accumulate.* is for training"):
         clockwatt.predict("resnet50", gpu="h200", accumulate=4)
