@@ -1,17 +1,18 @@
 """Draw the fresh set: passes of networks that the shipped data never saw. A seed decides all of it.
 
-    python benchmarks/fresh/draw.py [--set sixth] [--cache DIR] [--part K/N] [--collect]
+    python benchmarks/fresh/draw.py [--set sixth] [--cache DIR] [--part K/N] [--collect | --trace]
 
 The sets after the first are other draws by the same rule, a half and four times a quarter as large, without the
 networks of those before and of `other_networks.py`: for a day on which nobody has seen yet what is asked. The seventh
 draws from other kinds, those that predictors missed (`rare_kinds.py`), the eighth from kinds that are run under
-autocast and with channels last, the ninth and the tenth from the kinds of the
-first again.
+autocast and with channels last, the ninth to the eleventh from the kinds of the first again.
 
 Every place of a kind is drawn by itself, traced, and drawn again where it cannot be traced, its roofline lies outside
 0.2 to 90 ms (real passes take up to twice as long), it needs more than 40 GiB, or the shipped data or the set has it.
 Places go to `--cache`; `--collect` makes of them `passes.json`, the configurations that it names under `configs/`, and
-the traces under `catalogue/`, for scoring; of later sets in a folder of their own.
+the traces under `catalogue/`, for scoring; of later sets in a folder of their own. `--trace` traces the passes of
+`passes.json` again: the operations of a network of transformers depend on its version, which should be the one measured
+(`versions` of the measured rows).
 """
 
 from __future__ import annotations
@@ -102,6 +103,7 @@ SETS = {
     )),
     "ninth": FreshSet(181, HERE / "ninth", 0.5, day=12),
     "tenth": FreshSet(199, HERE / "tenth", 0.5, day=13),
+    "eleventh": FreshSet(211, HERE / "eleventh", 0.25, day=14),
 }  # fmt: skip
 """In the order in which they were drawn; the parts of the first are measured on days 1 and 2."""
 GPU = "NVIDIA H200"
@@ -291,6 +293,15 @@ def collect(chosen: FreshSet, cache: Path) -> None:
     print(f"{len(passes)} passes; " + ", ".join(f"day {day}: {on[day]}" for day in sorted(on)))
 
 
+def trace_again(chosen: FreshSet, cache: Path) -> None:
+    """Trace the passes of a set that was drawn, and write its catalogue anew."""
+    passes = json.loads(chosen.passes.read_text())
+    for entry in passes:
+        network = NetworkConfig.model_validate(entry["network"])
+        save(trace_rows(network, entry["pass"], TrainingConfig()), place_of(cache, entry["kind"], entry["index"]))
+    pack_traces(cache, passes, chosen.catalogue)
+
+
 def place_of(cache: Path, kind: str, index: int) -> Path:
     """File of a place that was drawn."""
     return cache / f"{kind.replace(' ', '-').replace(',', '')}-{index:02d}.json"
@@ -323,11 +334,15 @@ def main() -> int:
     parser.add_argument("--part", default="1/1", help="K/N: draw every N-th place, from the K-th")
     parser.add_argument("--only", help="draw this kind alone")
     parser.add_argument("--collect", action="store_true", help="write passes.json from what was drawn")
+    parser.add_argument("--trace", action="store_true", help="write the catalogue from passes.json")
     arguments = parser.parse_args()
     chosen, cache = SETS[arguments.set], arguments.cache or Path(f"results/fresh-{arguments.set}")
     cache.mkdir(parents=True, exist_ok=True)
     if arguments.collect:
         collect(chosen, cache)
+        return 0
+    if arguments.trace:
+        trace_again(chosen, cache)
         return 0
     part, parts = map(int, arguments.part.split("/"))
     known = known_to(chosen)
