@@ -14,10 +14,10 @@ Takes `config.yaml`, `catalogue/` and `measurements/`, merges the shards of each
 each for operations and networks, and leaves out telemetry, names of hosts, Slurm's job ids and what jobs ask Slurm for.
 Of several calibrations of a GPU at an operating point one is kept. Numbers are rounded to what is known (`rounded`),
 and operations stand in the order of their specs, which compresses best; packing again changes nothing. What is packed
-is read by `clockwatt dataset` before it replaces what was there; more than 6 MB are refused. `--designed` takes the
-Parquet files of each FOLDER (of the operating point `default` of the campaign's one GPU), and of the catalogue that
-they were drawn into what they measured; the same command again adds nothing. A campaign without networks has no
-networks' rows, and may lack a calibration.
+is read by `clockwatt dataset` before it replaces what was there; more than 16 MB of all
+references together are refused. `--designed` takes the Parquet files of each FOLDER (of the operating point `default`
+of the campaign's one GPU), and of the catalogue that they were drawn into what they measured; the same command again
+adds nothing. A campaign without networks has no networks' rows, and may lack a calibration.
 Prints what it holds, by kind, pass, status and flag.
 """
 
@@ -44,7 +44,8 @@ from clockwatt.io import files
 from clockwatt.io.resources import resource
 from clockwatt.schema import layout, records
 
-MAX_BYTES = 6_000_000
+MAX_BYTES = 16_000_000
+"""What all references may take together."""
 BITS = {"standard_error": 5, "time_device": 14, "time_host": 12}
 """Significant bits of columns whose name has this in it; a device time is known to 0.1 % at best, a host's to 1 %."""
 DURATION_STEPS, TIME_OF_DAY_STEP_US = 128, 100_000
@@ -111,9 +112,13 @@ def pack(results: Path, target: Path, designed: list[Path] | None = None, drawn:
                 own = further if str(point) == "default" else []
                 pack_point(results, packed / layout.MEASUREMENTS, label, str(point), own)
         write_config(campaign, target / "config.yaml", packed / "config.yaml")
-        size = sum(path.stat().st_size for path in packed.rglob("*") if path.is_file())
-        if size > MAX_BYTES:
-            raise DataFileError(f"{results}: {size:,} bytes when packed, more than {MAX_BYTES:,}: pack fewer networks.")
+        size = size_of(packed)
+        others = sum(size_of(folder) for folder in target.parent.iterdir() if folder not in (target, Path(scratch)))
+        if size + others > MAX_BYTES:
+            raise DataFileError(
+                f"{results}: {size:,} bytes when packed, {size + others:,} with the other references, more than "
+                f"{MAX_BYTES:,}. Pack fewer networks."
+            )
         dataset = Path(scratch) / "dataset"
         build_dataset(campaign, packed / layout.MEASUREMENTS, packed / layout.CATALOGUE, dataset)
         describe(dataset)
@@ -121,6 +126,11 @@ def pack(results: Path, target: Path, designed: list[Path] | None = None, drawn:
             target.replace(Path(scratch) / "replaced")
         packed.replace(target)
     print(f"\n{target}: {size:,} bytes")
+
+
+def size_of(folder: Path) -> int:
+    """Bytes of all files in a folder."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 def add_measured(drawn: Path, measured: list[Path], output: Path) -> None:

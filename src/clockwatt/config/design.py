@@ -14,7 +14,8 @@ FAMILIES = (
     *("transposed_convolution", "linear", "product", "attention", "token_normalisation", "picture_normalisation"),
     *("embedding", "softmax", "loss", "recurrent", "activation", "dropout", "pool", "interpolation", "arithmetic"),
     *("broadcast", "copies", "reduction", "picked", "tall", "long_signal", "long_recurrent", "enlarged", "volume"),
-    *("narrow_picture", "windowed_attention", "patches", "modulated_convolution", "decoding"),
+    *("narrow_picture", "windowed_attention", "small_batch", "thin_volume", "long_attention", "weight_normalisation"),
+    *("patches", "modulated_convolution", "decoding"),
     *("graph", "table", "position_bias", "transform", "modes"),
 )
 """What a design draws blocks of."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import nn
@@ -20,6 +22,8 @@ _MOST_STEPS = 2400
 _LARGEST_RECURRENT = 2**26
 """Elements of the states of a recurrent layer over all steps."""
 _MOST_ROWS = 2**18
+_MOST_PRODUCTS = 2**39
+"""Multiplications and additions of a convolution or of attention."""
 _HEAD_WIDTHS = (16, 24, 32, 40, 48, 64, 80, 96, 128)
 _KERNELS_OF_VOLUMES = (
     (3, 3, 3),
@@ -193,9 +197,9 @@ def windowed_attention(sizes: Sizes) -> Block:
 
 
 def _attention(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None = None
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None = None, **settings: Any
 ) -> torch.Tensor:
-    return functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+    return functional.scaled_dot_product_attention(query, key, value, attn_mask=mask, **settings)
 
 
 def patches(sizes: Sizes) -> Block:
@@ -284,3 +288,77 @@ def decoding(sizes: Sizes) -> Block:
         return Block(Calls(lambda x: x[:, :, None].expand(shape).reshape(batch, heads, kept, head)), [keys])
     call = functional.scaled_dot_product_attention
     return Block(Calls(lambda q, k, v: call(q, k, v, enable_gqa=fewer > 1)), [query, keys, keys])
+
+
+def small_batch(sizes: Sizes) -> Block:
+    """Draw 2-D convolutions, some in groups, of a few pictures: libraries choose unusual kernels for them."""
+    kernel, grouped = sizes.one_of((1, 3, 5, 2, 4), (48, 40, 4, 4, 4)), sizes.chance(0.2)
+
+    def draw() -> tuple[int, int, int, int, int]:
+        groups = sizes.integer(2, 32) if grouped else 1
+        before = groups * sizes.one_of((8, 16, 24, 32, 48, 56, 64, 112, 128)) if grouped else sizes.channels(2048)
+        after = before if sizes.chance(0.4) else sizes.channels(2048)
+        return sizes.integer(1, 24), before, groups * max(1, after // groups), sizes.image(320), groups
+
+    batch, before, after, side, groups = sizes.until(
+        draw,
+        lambda drawn: (
+            drawn[0] * max(drawn[1:3]) * drawn[3] ** 2 <= LARGEST_TENSOR // 4
+            and drawn[0] * drawn[1] * drawn[2] // drawn[4] * (kernel * drawn[3]) ** 2 <= _MOST_PRODUCTS
+        ),
+    )
+    stride, padding = sizes.one_of((1, 2), (80, 20)), kernel // 2 if kernel % 2 else 0
+    chosen = sizes.one_of(("float32", "bfloat16", "float16"), (60, 28, 12))
+    with torch.device("meta"):
+        layer = nn.Conv2d(before, after, kernel, stride, padding, 1, groups, sizes.chance(0.3), dtype=dtype_of(chosen))
+    return Block(layer, [Input((batch, before, side, side), chosen)])
+
+
+def thin_volume(sizes: Sizes) -> Block:
+    """Draw 3-D convolutions of scans: one to four channels before or after."""
+    thin, wide, first = sizes.one_of((1, 1, 2, 3, 4)), sizes.one_of((8, 16, 24, 32, 48, 64)), sizes.chance(0.75)
+    batch, depth, side = sizes.until(
+        lambda: (sizes.integer(1, 64), sizes.integer(8, 128), sizes.integer(16, 160)),
+        lambda drawn: wide * drawn[0] * drawn[1] * drawn[2] ** 2 <= LARGEST_TENSOR,
+    )
+    before, after = (thin, wide) if first else (wide, thin)
+    kernel, chosen = sizes.one_of((1, 3, 5), (15, 75, 10)), half_precision(sizes)
+    with torch.device("meta"):
+        layer = nn.Conv3d(before, after, kernel, padding=kernel // 2, bias=sizes.chance(0.6), dtype=dtype_of(chosen))
+    return Block(layer, [Input((batch, before, depth, side, side), chosen, grad=not first)])
+
+
+def long_attention(sizes: Sizes) -> Block:
+    """Draw attention over long sequences, mostly in float32, with fewer heads for keys, biases or dropout."""
+    chosen = sizes.one_of(("float32", "bfloat16", "float16"), (70, 20, 10))
+    width = sizes.one_of((32, 64, 80, 96, 128), (20, 40, 10, 5, 25))
+    batch, heads, queries, keys = sizes.until(
+        lambda: (
+            sizes.integer(1, 64),
+            sizes.one_of((1, 2, 4, 6, 8, 12, 16, 18, 24, 32)),
+            1 if sizes.chance(0.15) else sizes.integer(64, 4096),
+            sizes.integer(64, 4096),
+        ),
+        lambda drawn: 2 * math.prod(drawn) * width <= _MOST_PRODUCTS,
+    )
+    settings: dict[str, Any] = {"dropout_p": sizes.one_of((0.0, 0.1, 0.5), (80, 12, 8))}
+    keys = queries if sizes.chance(0.7) and queries > 1 else keys
+    masked = sizes.chance(0.25)
+    settings["is_causal"] = queries == keys and not masked and sizes.chance(0.5)
+    fewer = sizes.one_of([number for number in (1, 2, 4) if heads % number == 0]) if sizes.chance(0.3) else 1
+    settings["enable_gqa"] = fewer > 1
+    kept = Input((batch, heads // fewer, keys, width), chosen)
+    mask = [Input((sizes.one_of((1, batch)), heads, queries, keys), chosen, grad=sizes.chance(0.6))] if masked else []
+
+    return Block(
+        Calls(functools.partial(_attention, **settings)),
+        [Input((batch, heads, queries, width), chosen), kept, kept, *mask],
+    )
+
+
+def weight_normalisation(sizes: Sizes) -> Block:
+    """Draw the weights of a 1-D convolution computed from their directions and lengths."""
+    shape = (sizes.channels(1024), sizes.integer(1, 512), sizes.one_of((1, 3, 7, 16, 64, 128)))
+    dim, chosen = sizes.one_of((0, 2)), half_precision(sizes)
+    length = tuple(size if axis == dim else 1 for axis, size in enumerate(shape))
+    return Block(Calls(lambda v, g: torch._weight_norm(v, g, dim)), [Input(shape, chosen), Input(length, chosen)])
