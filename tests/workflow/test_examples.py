@@ -24,6 +24,7 @@ from virtual_records import write_virtual_record
 
 from clockwatt import config
 from clockwatt.cli.main import app
+from clockwatt.config import ControlConfig
 from support import ready_snakemake
 from support.workdir import REPOSITORY, SMALL
 
@@ -125,6 +126,8 @@ def shell(finished, ready, monkeypatch):
     monkeypatch.chdir(finished.path)
     monkeypatch.syspath_prepend(finished.path)
     monkeypatch.setenv("PATH", os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
+    # a helper that tests beside these have installed on this machine asks their Slurm, which takes seconds
+    monkeypatch.setattr("clockwatt.control.helper.ControlConfig", lambda: ControlConfig(helper="/no/helper"))
     for name in ("config", "profiles"):
         shutil.copytree(REPOSITORY / name, finished.path / name)
     (finished.path / "config/config.yaml").write_text(yaml.safe_dump(SMALL))

@@ -12,6 +12,7 @@ import yaml
 
 from clockwatt.cli.main import app
 from clockwatt.errors import ClockwattError
+from support import ready_clockwatt
 
 NETWORK = ["support.small_networks:normalised", "--input", "4096,16", "--gpu", "a30"]
 
@@ -115,9 +116,10 @@ def test_an_interrupted_run_ends_its_record(options, tmp_path, number):
     """A record that is killed would leave the clock locked."""
     marker = tmp_path / "begun"
     words = [*options, "--", "sh", "-c", f"touch {marker}; exec sleep 60"]
-    code = "import sys; from clockwatt.cli.main import main; sys.argv[0] = 'clockwatt'; main()"
-    command = [sys.executable, "-c", code, "recommend", *words]
-    environ = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-m", "clockwatt", "recommend", *words]
+    # in a fork where its process group is not what the signal goes to
+    served = ready_clockwatt.environment() if number == signal.SIGTERM else {"PYTHONPATH": ""}
+    environ = os.environ | served | {"PYTHONPATH": os.pathsep.join([served["PYTHONPATH"], *sys.path])}
     process = subprocess.Popen(command, env=environ, start_new_session=True, stdout=subprocess.DEVNULL)
     while not marker.exists():
         assert process.poll() is None
