@@ -63,7 +63,7 @@ ASSUMED_CORRELATION = 0.25
 ASSUMED_COMPOSITION = 0.03
 _LEAST_CORRELATION = 0.02
 _LEAST_SCALE, _SCALE_STEP = 0.2, 0.005
-_NOMINAL_NETWORKS = 10
+_NOMINAL_NETWORKS = 30
 """Networks that err as their operations imply, counted beside those held out: a few alike networks prove little."""
 _SUM_MISSES = 0.1
 """Error of a pass as a sum of back-to-back times: too low if host-bound, too high at the power limit."""
