@@ -38,7 +38,7 @@ def ratios(h100: pd.DataFrame, h200: pd.DataFrame) -> dict[str, pd.DataFrame]:
             known = rows[rows[seen].notna() & rows[error].notna()]
             values = known[KEY].assign(measured=np.log(known[seen]), predicted=np.log(known[seen] * (1 + known[error])))
             parts.append(values.groupby(KEY).mean())
-        joined = parts[0].join(parts[1], how="inner", lsuffix="_h100", rsuffix="_h200")
+        joined = parts[0].add_suffix("_h100").join(parts[1].add_suffix("_h200"), how="inner")
         found[title] = pd.DataFrame(
             {what: np.exp(joined[f"{what}_h100"] - joined[f"{what}_h200"]) for what in ("measured", "predicted")}
         )
@@ -56,7 +56,8 @@ def draw(found: dict[str, pd.DataFrame], output: Path) -> None:
             axis.scatter(rows["measured"], rows["predicted"], s=16, marker=marker, alpha=0.7, label=pass_)
         axis.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high))
         axis.set(title=f"{title}, {len(table)} passes", xlabel="measured H100 / H200", ylabel="predicted H100 / H200")
-        ticks = [tick for tick in (0.5, 0.7, 1, 1.4, 2, 3) if low <= tick <= high]
+        steps = (0.5, 0.7, 1, 1.4, 2, 3) if high / low > 2 else (0.8, 0.9, 1, 1.1, 1.2)
+        ticks = [tick for tick in steps if low <= tick <= high]
         axis.set_xticks(ticks, map(str, ticks))
         axis.set_yticks(ticks, map(str, ticks))
         axis.minorticks_off()
