@@ -98,7 +98,7 @@ def test_reference_data_of_the_same_gpu_are_joined_into_one(tmp_path):
     assert set(rows["session_id"]) == {session for part in measured.values() for session in part["session_id"]}
     assert rows.loc[rows["kind"] == "operation", "function"].notna().all()
     anchors = rows[rows["kind"] == "anchor"].groupby("session_id")["anchor_host_factor"].median()
-    assert anchors.median() == pytest.approx(1.0, abs=0.02), "one level for the sessions of both"
+    assert anchors.median() == pytest.approx(1.0, abs=0.05), "one level for the sessions of both"
     quality = synthetic.read_json(made.dataset / "quality.json")
     (point,) = (point for point in quality["points"] if point["gpu"] == "h200")
     assert point["reference"] == "h200-wide, h200"
