@@ -266,8 +266,7 @@ def main() -> None:
         targets=[result_file.target("runs unchanged and answered", predicted, at_least=10, unit=f"of {len(rows)}")],
         notes=[
             f"Commits: {', '.join(f'{name} {commit}' for name, commit in sorted(commits.items()))}.",
-            ("Scripts are also refused if they need the Hugging Face Hub (FileNotFoundError), which was "
-            "not reachable, "
+            ("Scripts are also refused if they need the Hugging Face Hub (FileNotFoundError), which was not reachable, "
             "or do not run with the installed versions of transformers and accelerate (ImportError, "
             "AttributeError). The tables of first real steps compare answers for an H100."),
         ],

@@ -14,10 +14,10 @@ Takes `config.yaml`, `catalogue/` and `measurements/`, merges the shards of each
 each for operations and networks, and leaves out telemetry, names of hosts, Slurm's job ids and what jobs ask Slurm for.
 Of several calibrations of a GPU at an operating point one is kept. Numbers are rounded to what is known (`rounded`),
 and operations stand in the order of their specs, which compresses best; packing again changes nothing. What is packed
-is read by `clockwatt dataset` before it replaces what was there; more than 16 MB of all
-references together are refused. `--designed` takes the Parquet files of each FOLDER (of the operating point `default`
-of the campaign's one GPU), and of the catalogue that they were drawn into what they measured; the same command again
-adds nothing. A campaign without networks has no networks' rows, and may lack a calibration.
+is read by `clockwatt dataset` before it replaces what was there; more than 16 MB of all references together are
+refused. `--designed` takes the Parquet files of each FOLDER (of the operating point `default` of the campaign's one
+GPU), and of the catalogue that they were drawn into what they measured; the same command again adds nothing. A campaign
+without networks has no networks' rows, and may lack a calibration.
 Prints what it holds, by kind, pass, status and flag.
 """
 

@@ -128,9 +128,8 @@ def draw_coverages(data: pd.DataFrame, gpus: Gpus, predictor: str) -> Figure:
         axes.set_xlabel("inside their interval")
     style.footer(
         figure,
-        f"Device time by {predictor}: share of held-out operations within their {100 * LEVEL:.0f} % intervals. Grey: "
-        "range "
-        "expected by chance for this number of operations.",
+        f"Device time by {predictor}: share of held-out operations within their {100 * LEVEL:.0f} % intervals. "
+        "Grey: range expected by chance for this number of operations.",
         _CLASSES_NOTE,
         _classes_left_out(data, rows),
     )

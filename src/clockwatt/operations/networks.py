@@ -206,7 +206,9 @@ def construct(network: NetworkConfig, *, training: bool) -> torch.nn.Module:
         raise NetworkError(
             f"network {network.name}: its constructor fails ({summary(error)}). Correct it and try again."
         ) from error
-    raise NetworkError(f"network {network.name}: returns a {type(module).__name__}, not a torch.nn.Module.")
+    raise NetworkError(
+        f"network {network.name}: returns an object of type {type(module).__name__}, not a torch.nn.Module."
+    )
 
 
 def laid_out(module: torch.nn.Module, execution: ExecutionSettings) -> torch.nn.Module:

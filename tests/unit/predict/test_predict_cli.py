@@ -243,7 +243,7 @@ def test_limits_that_contradict_each_other_say_what_the_one_leaves(ask, answer):
     [
         ("script_that_ends", "raise SystemExit(0)", ["'script_that_ends' cannot be imported (SystemExit: 0)"]),
         ("of_a_file.py", "", ["module 'of_a_file' has no callable 'build'"]),
-        ("no_module", "def build(): return 3", ["returns a int, not a torch.nn.Module"]),
+        ("no_module", "def build(): return 3", ["returns an object of type int, not a torch.nn.Module"]),
     ],
 )
 def test_a_network_of_ones_own_that_is_none_is_one_message(ask, tmp_path, monkeypatch, name, content, words):
