@@ -77,6 +77,7 @@ OF_A_DAY = {
     SETS["ninth"].day: ("all kinds, slow host", None),
     SETS["tenth"].day: ("all kinds", None),
     SETS["eleventh"].day: ("all kinds", None),
+    SETS["twelfth"].day: ("all kinds", None),
 }  # fmt: skip
 """Day of a set with a result of its own to its name and targets; None for those of the GPU."""
 HOST_PACED = 1.3

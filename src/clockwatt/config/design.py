@@ -15,6 +15,7 @@ FAMILIES = (
     *("embedding", "softmax", "loss", "recurrent", "activation", "dropout", "pool", "interpolation", "arithmetic"),
     *("broadcast", "copies", "reduction", "picked", "tall", "long_signal", "long_recurrent", "enlarged", "volume"),
     *("narrow_picture", "windowed_attention", "small_batch", "thin_volume", "long_attention", "weight_normalisation"),
+    *("laid_out_attention", "doubled_picture"),
     *("patches", "modulated_convolution", "decoding"),
     *("graph", "table", "position_bias", "transform", "modes"),
 )

@@ -59,6 +59,8 @@ QUOTAS: dict[str, tuple[float, Callable[[Sizes], Block]]] = {
     "thin_volume": (0, extremes.thin_volume),
     "long_attention": (0, extremes.long_attention),
     "weight_normalisation": (0, extremes.weight_normalisation),
+    "laid_out_attention": (0, extremes.laid_out_attention),
+    "doubled_picture": (0, extremes.doubled_picture),
     "patches": (0, extremes.patches),
     "modulated_convolution": (0, extremes.modulated_convolution),
     "decoding": (0, extremes.decoding),

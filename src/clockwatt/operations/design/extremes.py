@@ -356,6 +356,51 @@ def long_attention(sizes: Sizes) -> Block:
     )
 
 
+def laid_out_attention(sizes: Sizes) -> Block:
+    """Draw attention as models of text call it: heads beside widths, a position bias, or fewer heads for keys."""
+    chosen = sizes.one_of(("float32", "bfloat16", "float16"), (60, 22, 18))
+    width, heads = sizes.one_of((32, 64, 96, 128), (10, 60, 10, 20)), sizes.one_of((4, 6, 8, 12, 14, 16, 24, 32))
+    batch, queries, keys = sizes.until(
+        lambda: (sizes.integer(1, 64), sizes.integer(16, 2048), sizes.integer(16, 2048)),
+        lambda drawn: 2 * math.prod(drawn) * heads * width <= _MOST_PRODUCTS // 4,
+    )
+    keys = queries if sizes.chance(0.75) else keys
+    biased, last = sizes.chance(0.5), sizes.chance(0.6)
+    fewer = 1 if biased else sizes.one_of([number for number in (1, 2, 3, 4, 6, 8) if heads % number == 0])
+    causal = not biased and queries == keys and sizes.chance(0.6)
+    bias = Input((1, queries, keys, heads) if last else (1, heads, queries, keys), chosen, grad=sizes.chance(0.7))
+    kept = Input((batch, keys, heads // fewer, width), chosen)
+
+    def call(*inputs: torch.Tensor) -> torch.Tensor:
+        mask = [each.permute(0, 3, 1, 2) if last else each for each in inputs[3:]]
+        turned = [each.transpose(1, 2) for each in inputs[:3]]
+        return _attention(*turned, *mask, is_causal=causal, enable_gqa=fewer > 1)
+
+    return Block(Calls(call), [Input((batch, queries, heads, width), chosen), kept, kept, *([bias] if biased else [])])
+
+
+def doubled_picture(sizes: Sizes) -> Block:
+    """Draw transposed convolutions that double the sides, as generators, decoders and U-Nets have."""
+    kernel, chosen = sizes.one_of((2, 3, 4), (30, 15, 55)), half_precision(sizes)
+
+    def draw() -> tuple[int, int, int, int]:
+        before = sizes.one_of((16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024))
+        after = sizes.one_of((before // 2, before, 3, 1), (70, 10, 14, 6))
+        return sizes.integer(1, 256), before, sizes.one_of((4, 6, 7, 8, 10, 12, 14, 16, 24, 28, 32, 48, 64, 128)), after
+
+    batch, before, side, after = sizes.until(
+        draw, lambda drawn: drawn[0] * drawn[2] ** 2 * max(drawn[1], 4 * drawn[3]) <= LARGEST_TENSOR // 2
+    )
+    with torch.device("meta"):
+        layer = nn.ConvTranspose2d(
+            before, after, kernel, 2, (kernel - 1) // 2, kernel % 2, bias=sizes.chance(0.5), dtype=dtype_of(chosen)
+        )
+    last = convolutions.layout(sizes, 2)
+    if last:
+        layer = layer.to(memory_format=torch.channels_last)
+    return Block(layer, [Input((batch, before, side, side), chosen, channels_last=last)])
+
+
 def weight_normalisation(sizes: Sizes) -> Block:
     """Draw the weights of a 1-D convolution computed from their directions and lengths."""
     shape = (sizes.channels(1024), sizes.integer(1, 512), sizes.one_of((1, 3, 7, 16, 64, 128)))
