@@ -243,7 +243,9 @@ class KnownValues:
         """Assume indices that go round below `choices`, along `dim` first where several are chosen."""
         if indices.numel() > MOST_ELEMENTS or indices.dim() == 0:
             return
-        shape = indices.shape if dim is None else indices.movedim(dim, -1).shape
+        shape = list(indices.shape)
+        if dim is not None:
+            shape.append(shape.pop(dim))
         value = torch.arange(indices.numel()).remainder(choices).view(shape)
         value = value if dim is None else value.movedim(-1, dim).contiguous()
         self.keep(indices, value, [evenly_spread(choices)])
