@@ -25,9 +25,9 @@ FLOAT = 4
 
 @pytest.fixture
 def recorded(monkeypatch):
-    def record(module, shape, pass_="inference", **training):
+    def record(module, shape, pass_="inference", precision="tf32-conv", **training):
         monkeypatch.setattr(sys.modules[__name__], "offered", lambda: module, raising=False)
-        network = NetworkConfig(name=f"{__name__}:offered", input=shape)
+        network = NetworkConfig(name=f"{__name__}:offered", input=shape, precision=precision)
         return record_memory(network, pass_, TrainingConfig(**training))
 
     return record
@@ -82,6 +82,24 @@ def test_gradients_stay_alive_while_further_batches_accumulate(recorded, batches
     kept = max(alive(events, GRADIENTS, row) for row in forward)
     assert (kept > 0) == (batches > 1)
     assert kept in (0, peak(events, PARAMETERS))
+
+
+def test_autocast_casts_the_logarithms_of_a_cross_entropy(recorded):
+    classes, rows = 1000, 64
+    events = recorded(layers(1, classes), [rows, 1], "training", precision="bf16-mixed")
+    scores_and_logarithms, gradient_and_its_cast = (classes * rows * size for size in (2 + 2 + 4, 4 + 2))
+    assert scores_and_logarithms <= peak(events, ACTIVATIONS) <= scores_and_logarithms + 4 * FLOAT * classes
+    assert gradient_and_its_cast <= peak(events, TEMPORARY) <= gradient_and_its_cast + 4 * FLOAT * classes
+
+
+def test_autocast_keeps_no_cast_weights_in_inference(recorded):
+    events = recorded(layers(64, 64, 64, 64), [1, 64], precision="bf16-mixed")
+    assert peak(events, ACTIVATIONS) < 2 * 2 * 64 * 64
+
+
+def test_adafactor_keeps_rows_and_columns(recorded):
+    events = recorded(layers(64, 32), [4, 64], "training", optimizer="adafactor")
+    assert FLOAT * (64 + 32) <= alive(events, OPTIMIZER_STATE) <= FLOAT * (64 + 32 + 1)
 
 
 def test_dropout_keeps_a_byte_an_element(recorded):

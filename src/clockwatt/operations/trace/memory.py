@@ -169,6 +169,15 @@ def _convolution(args: tuple[Any, ...], result: Any, *, backward: bool) -> dict[
     }  # fmt: skip
 
 
+class _Scalars(TorchDispatchMode):
+    """Gives 1 for the scalars that an optimizer reads on the CPU."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        return 1.0 if func is _aten._local_scalar_dense.default else func(*args, **(kwargs or {}))
+
+
 class _Follower(Tracer):
     """Lets the calls of a network run on meta as `Tracer` does, and keeps none of their tensors."""
 
@@ -181,12 +190,20 @@ class _Follower(Tracer):
         """Run a call, and follow the values that it gives."""
         given = tensors_in((args, kwargs))
         versions = [tensor._version for tensor in given]
-        result = self._run(dropout if func is torch.nn.functional.dropout else func, args, kwargs)
+        result = self._run(_AS_ON_CUDA.get(func, func), args, kwargs)
         if func in _RECURRENT:
             self._recurrent(_RECURRENT[func], args, tensors_in(result))
         changed = [tensor for tensor, version in zip(given, versions, strict=True) if tensor._version != version]
         self._values.follow(func, args, kwargs, result, changed)
         return result
+
+    def _under_autocast(
+        self, dtype: torch.dtype, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Arguments of a call as autocast casts them; `cross_entropy` casts by itself."""
+        if func is torch.nn.functional.cross_entropy:
+            return args, kwargs | {"cast": True}
+        return super()._under_autocast(dtype, func, args, kwargs)
 
     def _recurrent(self, kind: str, args: tuple[Any, ...], outputs: list[torch.Tensor]) -> None:
         """Record a recurrent layer, and in training what cuDNN keeps from it for the backward pass."""
@@ -216,6 +233,24 @@ def dropout(input: torch.Tensor, p: float = 0.5, training: bool = True, inplace:
     if training and not inplace and 0 < p < 1 and input.numel():
         return torch.native_dropout(input, p, True)[0]
     return torch.dropout(input, p, training) if not inplace else torch.dropout_(input, p, training)
+
+
+def cross_entropy(
+    input: torch.Tensor, target: torch.Tensor, *args: Any, cast: bool = False, **kwargs: Any  # noqa: A002  # likewise
+) -> torch.Tensor:  # fmt: skip
+    """Cross-entropy; under autocast (`cast`) the logarithms keep their dtype, and their mean is in float32."""
+    if not cast:
+        return torch.nn.functional.cross_entropy(input, target, *args, **kwargs)
+    if args or target.is_floating_point() or input.element_size() == 4:
+        return torch.nn.functional.cross_entropy(input.float(), target, *args, **kwargs)
+    kwargs.pop("label_smoothing", None)
+    logarithms = torch.log_softmax(input, min(1, input.dim() - 1))
+    return torch.nn.functional.nll_loss(logarithms.float(), target, **kwargs)
+
+
+_AS_ON_CUDA: dict[object, Callable[..., Any]] = {
+    torch.nn.functional.dropout: dropout, torch.nn.functional.cross_entropy: cross_entropy
+}  # fmt: skip
 
 
 def record_memory(
@@ -342,7 +377,7 @@ class _Pass:
                     (value,), (torch.ones_like(value),), False, False, (), allow_unreachable=True, accumulate_grad=True
                 )
                 del value
-        with torch._C.DisableTorchFunction():
+        with torch._C.DisableTorchFunction(), _Scalars():  # type: ignore[no-untyped-call]  # as PyTorch declares it
             optimizer.step()
         for parameter, module in self._modules.items():
             if parameter in optimizer.state:

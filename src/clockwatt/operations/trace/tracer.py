@@ -278,7 +278,7 @@ class Tracer(TorchFunctionMode):
     def _under_autocast(
         self, dtype: torch.dtype, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Arguments of a call as autocast casts them; each cast is a call of its own, that of a weight once a pass."""
+        """Arguments of a call as autocast casts them; each cast is a call of its own, that of a trained weight once."""
         casts = self._autocast.of(dtype, func, args, kwargs)
         if casts is None:
             return args, kwargs
@@ -292,11 +292,12 @@ class Tracer(TorchFunctionMode):
     def _cast(self, tensor: torch.Tensor, dtype: torch.dtype, *, keep: bool) -> torch.Tensor:
         is_weight = tensor.dtype == torch.float32 and tensor.requires_grad and tensor.is_leaf and not tensor._is_view()
         key = id(tensor), torch.is_grad_enabled()  # what is recomputed for the backward pass is cast again
-        if keep and is_weight and key in self._cast_weights:
+        kept = keep and is_weight and self._grad  # under `torch.inference_mode` none is
+        if kept and key in self._cast_weights:
             return self._cast_weights[key]
         with self:
             cast = tensor.to(dtype)
-        if keep and is_weight:
+        if kept:
             self._cast_weights[key] = cast
             self._alive.append(tensor)
         return cast
