@@ -1,4 +1,6 @@
-"""Fit what CUDA kernels allocate themselves, from the peak memory of measured operations.
+"""Fit what CUDA kernels allocate themselves, from the peak memory of measured operations and convolutions.
+
+Convolutions with channels last were measured by `benchmarks/workspaces.py`.
 
 python tools/fit_workspaces.py        # writes resources/memory/workspaces.npz
 """
@@ -53,6 +55,12 @@ def measured() -> pd.DataFrame:
     table = pd.concat(tables)
     wanted = table["operation_class"].str.startswith("conv") | table["operation_class"].isin(["lstm", "gru"])
     return table[wanted & (table["operation_class"] != "conv_tbc")].drop_duplicates(["operation_id", "pass", "tf32"])
+
+
+def channels_last() -> pd.DataFrame:
+    """Return convolutions with channels last, what each allocates beyond its tensors, and whether TF32 was allowed."""
+    paths = sorted((ROOT / "benchmarks").glob("workspaces-*.parquet"))
+    return pd.concat(map(pd.read_parquet, paths)).drop_duplicates(["call", "tf32"])
 
 
 def _bytes(entry: dict[str, Any]) -> int:
@@ -134,6 +142,11 @@ def main() -> None:
             calls.append(call)
             tf32.append(bool(row["tf32"]))
             sizes.append(beyond_tensors(row, spec))
+    for row in channels_last().to_dict("records"):
+        call = json.loads(row["call"])
+        for values, value in zip(found[FORWARD if call["gradients"] is None else BACKWARD],
+                                 (call, row["tf32"], row["bytes"]), strict=True):  # fmt: skip
+            values.append(value)
     arrays: dict[str, Any] = {}
     for direction, (calls, tf32, sizes) in found.items():
         trees = forest(calls, tf32, sizes)
