@@ -21,6 +21,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # where an image has set it, each of the many Pythons that tests start compiles PyTorch anew
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+# a million objects of libraries stay until the end: to look through them again and again takes a tenth of the time
+gc.set_threshold(50_000)
 # traces are kept from run to run, apart from those of the user, whose profiles of hosts answer nothing
 os.environ.setdefault("CLOCKWATT_CACHE_DIR", str(Path(tempfile.gettempdir(), f"clockwatt-tests-{os.getuid()}")))
 os.environ["XDG_DATA_HOME"] = str(Path(os.environ["CLOCKWATT_CACHE_DIR"], "data"))
