@@ -229,7 +229,8 @@ def spec_or_none(name: str) -> GpuSpec | None:
 @functools.cache
 def specs() -> dict[str, GpuSpec]:
     """Return the whole table: model (as after `virtual:`) to specifications."""
-    content = yaml.safe_load(resource("gpus.yaml").read_text(encoding="utf-8"))
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # seven times as fast, where PyYAML has it
+    content = yaml.load(resource("gpus.yaml").read_text(encoding="utf-8"), loader)  # noqa: S506  # a safe loader
     return {model: GpuSpec.model_validate(entry) for model, entry in content.items()}
 
 

@@ -57,7 +57,7 @@ def fingerprints(root: Path = _ROOT) -> dict[str, str]:
         Folder of the package `clockwatt`.
     """
     digests = {
-        path.relative_to(root): hashlib.sha256(path.read_bytes()).digest()
+        f"{path.relative_to(root)}": hashlib.sha256(path.read_bytes()).digest()
         for path in sorted(root.rglob("*"))
         if path.is_file() and path.parent.name != "__pycache__"
     }
@@ -68,7 +68,7 @@ def fingerprints(root: Path = _ROOT) -> dict[str, str]:
             + b"".join(
                 f"{path}\0".encode() + digest
                 for path, digest in digests.items()
-                if any(path.is_relative_to(part) for part in (*EVERY_STAGE, *parts))
+                if f"{path}/".startswith(tuple(f"{part}/" for part in (*EVERY_STAGE, *parts)))
             )
         ).hexdigest()[:16]
         for command, parts in PACKAGES.items()
