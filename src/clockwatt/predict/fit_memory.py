@@ -17,6 +17,8 @@ from clockwatt.predict.all_gpus import AllGpus
 from clockwatt.predict.memory import CONTEXT_BYTES, PassMemory, pass_memory
 from clockwatt.predict.request import Request
 from clockwatt.predict.tracing import with_batch
+from clockwatt.schema.execution import ExecutionSettings
+from clockwatt.schema.records import GRADIENTS, OPTIMIZER_STATE, PARAMETERS, MemoryRow
 
 Dimension = Literal["batch", "sequence", "layers"]
 LAYERS = "{layers}"
@@ -26,6 +28,10 @@ _MOST = 2**40
 """More than fits any GPU at a byte each."""
 _EXACT = 256
 """Sizes are searched to one part in so many."""
+_ROUNDS = 8
+"""Sizes that are scaled before all are recorded one by one."""
+_FIXED = frozenset({PARAMETERS, GRADIENTS, OPTIMIZER_STATE})
+"""What does not grow with the batch or the sequence."""
 
 
 @dataclass(frozen=True)
@@ -111,20 +117,27 @@ def fit_memory(
     if len(request.gpus) != 1:
         raise RequestError("{gpu}: give one GPU.")
     spec, used = find_spec(request.gpus[0]), CONTEXT_BYTES + other_bytes
+    tracer = predictors.tracer.trained(request.training)
     with tempfile.TemporaryDirectory() as folder:
         sized = functools.cache(functools.partial(_sized, predictors, request, dimension, Path(folder)))
 
-        @functools.cache
-        def memory(size: int) -> PassMemory:
-            network = sized(size)
-            tracer = predictors.tracer.trained(request.training)
-            events = tracer.memory(network, request.pass_)
-            execution = request.execution(network.variant)
-            return pass_memory(events, pass_=request.pass_, execution=execution, spec=spec, used_bytes=used)
+        def sizes_of(execution: ExecutionSettings) -> Sizes:
+            def recorded(size: int) -> list[MemoryRow]:
+                return tracer.memory(sized(size).model_copy(update={"precision": [execution]}), request.pass_)
 
-        size = search(lambda one: bool(memory(one).fits), _guess(memory, spec.memory_bytes - used))
+            def replayed(events: list[MemoryRow]) -> PassMemory:
+                return pass_memory(events, pass_=request.pass_, execution=execution, spec=spec, used_bytes=used)
+
+            return Sizes(recorded, replayed)
+
+        execution, capacity = request.execution(sized(1).variant), spec.memory_bytes - used
+        sizes, size = sizes_of(execution), 4
+        if execution.compiled:  # recording compiles, which takes seconds: begin with the eager pass's largest
+            size = max(1, _largest(sizes_of(execution.eager), dimension, capacity, size))
+        if size < _MOST // 4:
+            size = _largest(sizes, dimension, capacity, size)
         if size == 0:
-            needed, there = memory(1).allocated_bytes / 2**30, max(0, spec.memory_bytes - used) / 2**30
+            needed, there = sizes.at(1).allocated_bytes / 2**30, max(0, capacity) / 2**30
             raise ClockwattError(
                 f"{request.network}: {request.pass_} with {dimension} 1 needs {needed:.1f} GiB, and {spec.name} has "
                 f"{there:.1f} GiB for it. Choose a smaller network{', or leave it more memory' * bool(used)}."
@@ -133,21 +146,63 @@ def fit_memory(
             raise ClockwattError(
                 f"{request.network}: its memory does not depend on the {dimension}. Vary another size."
             )
-        return Largest(dimension, size, _safe(memory, size), memory(size), used), sized
+        return Largest(dimension, size, _safe(sizes, dimension, size), sizes.at(size), used), sized
 
 
-def _guess(memory: Callable[[int], PassMemory], capacity: int) -> int:
+class Sizes:
+    """Memory of a network's pass at several sizes, recorded or scaled from a recorded size.
+
+    Parameters
+    ----------
+    recorded
+        Records what the pass of a size allocates.
+    replayed
+        Replays that.
+    """
+
+    def __init__(
+        self, recorded: Callable[[int], list[MemoryRow]], replayed: Callable[[list[MemoryRow]], PassMemory]
+    ) -> None:
+        self._events, self._replayed = functools.cache(recorded), replayed
+        self.at = functools.cache(lambda size: replayed(self._events(size)))
+
+    def scaled(self, known: int, size: int) -> PassMemory:
+        """Return the memory of a size if what a known size allocates, but for parameters and their like, grows so."""
+        return self._replayed([
+            row if row.bytes is None or row.kind in _FIXED else replace(row, bytes=row.bytes * size // known)
+            for row in self._events(known)
+        ])  # fmt: skip
+
+
+def _largest(sizes: Sizes, dimension: Dimension, capacity: int, guess: int) -> int:
+    """Return the largest size that fits.
+
+    It is searched among sizes scaled from a recorded one, which is recorded next, until both are the same.
+    """
+    for _ in range(0 if dimension == "layers" else _ROUNDS):
+        known, scaled = guess, functools.cache(functools.partial(sizes.scaled, guess))
+        guess = search(lambda size, scaled=scaled: bool(scaled(size).fits), known)  # type: ignore[misc]
+        if known <= guess <= known + known // _EXACT:
+            return known
+        if guess > _MOST // 4:
+            return guess
+        if guess == 0:
+            break
+    return search(lambda size: bool(sizes.at(size).fits), _guess(sizes, capacity))
+
+
+def _guess(sizes: Sizes, capacity: int) -> int:
     """Extrapolate linearly from two small sizes, to what takes less than there is."""
-    small, large = (memory(size).allocated_bytes for size in (1, 2))
-    slope = max(large - small, 1)
-    return max(1, min(_MOST // 2, int(0.8 * (capacity - small) / slope)))
+    small, large = (sizes.at(size).allocated_bytes for size in (1, 2))
+    return max(1, min(_MOST // 2, int(0.8 * (capacity - small) / max(large - small, 1))))
 
 
-def _safe(memory: Callable[[int], PassMemory], size: int) -> int:
+def _safe(sizes: Sizes, dimension: Dimension, size: int) -> int:
     """Return the size of which the upper end of the interval takes what `size` is expected to."""
-    least, largest = memory(1), memory(size)
-    slope = (largest.allocated_bytes - least.allocated_bytes) / max(size - 1, 1)
-    over = largest.allocated_high_bytes - largest.allocated_bytes
+    memory = sizes.at(size)
+    fixed = sizes.at(1).allocated_bytes if dimension == "layers" else sum(memory.parts[kind] for kind in _FIXED)
+    slope = (memory.allocated_bytes - fixed) / size
+    over = memory.allocated_high_bytes - memory.allocated_bytes
     return max(0, size - int(-(-over // slope))) if slope > 0 else size
 
 

@@ -150,6 +150,11 @@ class ExecutionSettings(str):
         return mode_of_variant(self) in COMPILED_MODES
 
     @property
+    def eager(self) -> ExecutionSettings:
+        """Return the same settings in eager mode."""
+        return ExecutionSettings("+".join(word for word in self.split("+") if word not in MODES))
+
+    @property
     def variant(self) -> str:
         """Return the part of the settings that changes a network's calls, as its id ends: `float32`, `bf16_mixed`."""
         precision = self.dtype if self.autocast is None else self.precision.replace("-", "_")

@@ -11,6 +11,7 @@ from torch import nn
 import clockwatt
 from clockwatt.cli.fit_memory import measured
 from clockwatt.errors import ClockwattError, RequestError
+from clockwatt.operations.trace import memory as memory_trace
 from clockwatt.predict.fit_memory import Largest, fit_memory, search
 from clockwatt.predict.request import Request
 from clockwatt.predict.tracing import with_batch
@@ -53,6 +54,24 @@ def test_the_largest_batch_fits_and_twice_as_much_does_not(predictors):
     assert 0.3 * found.size < shared.size < 0.7 * found.size
     with pytest.raises(ClockwattError, match=r"A30 has 0\.0 GiB for it"):
         fit_memory(predictors, request, "batch", other_bytes=100 * 2**30)
+
+
+@pytest.mark.parametrize(("precision", "most"), [("tf32", 7), ("tf32+compile", 4)])
+def test_few_sizes_are_recorded(predictors, monkeypatch, precision, most):
+    recorded = []
+    record = memory_trace.record_memory
+
+    def counted(network, *given):
+        recorded.append(network.execution[0])
+        return record(network, *given)
+
+    monkeypatch.setattr(memory_trace, "record_memory", counted)
+    request = Request.of(
+        network=f"{__name__}:stack_2", inputs=("1,8192",), gpus=("a30",), precision=precision, pass_="training"
+    )
+    found, _ = fit_memory(predictors, request, "batch")
+    assert found.memory.fits
+    assert recorded.count(precision) <= most
 
 
 def test_more_than_millions_fit_and_what_does_not_grow_is_refused(predictors):
