@@ -155,8 +155,13 @@ class UnderWay:
 
     def _write(self, died: Mapping[str, Strikes]) -> None:
         with told_as_output(self._path):
-            content = {key: asdict(strikes) for key, strikes in died.items()}
-            self._path.write_text(json.dumps(content), "utf-8")
+            content = json.dumps({key: asdict(strikes) for key, strikes in died.items()}).encode()
+            # not emptied first: file systems then write what follows to the disk at once, and it is waited for
+            file = os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o666)
+            try:
+                os.truncate(file, os.write(file, content))
+            finally:
+                os.close(file)
 
 
 def read_strikes(path: Path) -> dict[str, Strikes]:
