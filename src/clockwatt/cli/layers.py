@@ -41,7 +41,7 @@ def layers(
 ) -> None:
     """Report time, energy and memory of a network's modules."""
     from clockwatt.cli.answer_text import headline
-    from clockwatt.cli.printing import binary, memory_words
+    from clockwatt.cli.printing import binary, memory_words, warnings_of
     from clockwatt.io.files import write_text
 
     check_folder("csv", csv)
@@ -67,6 +67,8 @@ def layers(
         print(memory_words(answer.memory))
         rest = answer.memory.allocated_bytes - table["memory_bytes"].sum()
         print(f"{binary(rest)} are workspaces and temporary tensors, which belong to no module.")
+    for warning in warnings_of([answer]):
+        print(f"Warning: {warning}")
 
 
 def _with_measured(table: pd.DataFrame, seconds: pd.Series, depth: int | None) -> pd.DataFrame:

@@ -408,7 +408,7 @@ _OF_EAGER = "Peak memory is that of the eager pass; the interval covers what com
 def with_memory(traced: TracedNetwork, first: Answer, *others: Answer) -> list[Answer]:
     """Add the peak memory of a pass to its answers on one GPU, and a warning if the pass does not fit it.
 
-    A pass whose memory cannot be predicted has a note with the reason instead.
+    A pass whose memory cannot be predicted has a warning with the reason instead, without PyTorch a note.
     """
     answers = [first, *others]
     if traced.record_memory is None:
@@ -418,8 +418,10 @@ def with_memory(traced: TracedNetwork, first: Answer, *others: Answer) -> list[A
         if asked not in traced.peaks:
             spec, events = spec_or_none(first.gpu_name), traced.memory or []
             traced.peaks[asked] = pass_memory(events, pass_=first.pass_, execution=first.execution, spec=spec)
-    except (ClockwattError, ModuleNotFoundError) as error:
-        return [replace(one, notes=(*one.notes, f"Memory is not predicted: {error}")) for one in answers]
+    except ClockwattError as error:
+        return [replace(one, warnings=(*one.warnings, f"Memory is left out: {error}")) for one in answers]
+    except ModuleNotFoundError as error:
+        return [replace(one, notes=(*one.notes, f"Memory is left out: {error}")) for one in answers]
     memory = traced.peaks[asked]
     lacking = lacks_memory(replace(first, memory=memory))
     more = () if lacking is None else (f"{lacking} {SMALLER}",)

@@ -5,8 +5,11 @@ import json
 import pytest
 import torch
 
+import clockwatt
 from clockwatt.config import NetworkConfig, TrainingConfig
 from clockwatt.gpu.specs import find_spec
+from clockwatt.operations.networks import NetworkError
+from clockwatt.operations.trace import memory as memory_trace
 from clockwatt.operations.trace.memory import record_memory
 from clockwatt.predict.memory import CachingAllocator, DoesNotFitError, pass_memory, workspace_bytes
 from clockwatt.schema.execution import TF32
@@ -138,3 +141,14 @@ def test_a_larger_batch_takes_more_in_every_part_but_the_parameters():
     )  # fmt: skip
     assert small.parts[PARAMETERS] == large.parts[PARAMETERS]
     assert small.allocated_bytes < large.allocated_bytes < 8 * small.allocated_bytes
+
+
+def test_memory_that_cannot_be_predicted_is_a_warning(monkeypatch, tmp_path):
+    def fails(*_given):
+        raise NetworkError("an odd network.")
+
+    monkeypatch.setenv("CLOCKWATT_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(memory_trace, "record_memory", fails)
+    answer = clockwatt.load().predict("alexnet", (3, 3, 224, 224), gpu="h200")
+    assert answer.memory is None
+    assert "Memory is left out: an odd network." in answer.warnings
