@@ -22,6 +22,7 @@ import random
 import sys
 import warnings
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +38,17 @@ from clockwatt.gpu.specs import find_spec
 from clockwatt.operations.known_values import KnownValues
 from clockwatt.operations.networks import construct_on_meta
 from clockwatt.operations.trace.memory import record_memory
-from clockwatt.predict.memory import CUBLAS_BYTES, PassMemory, error_group, pass_memory, rounded
+from clockwatt.predict.memory import (
+    CUBLAS_BYTES,
+    CachingAllocator,
+    PassMemory,
+    allocation_bytes,
+    error_group,
+    pass_memory,
+    rounded,
+)
 from clockwatt.schema.execution import COMPILE, CUDA_GRAPH, FP32, TF32, ExecutionSettings
+from clockwatt.schema.records import GRADIENTS, PARAMETERS, MemoryRow
 
 HERE = Path(__file__).parent
 LOOKED_AT = 7
@@ -159,13 +169,42 @@ def score_runs(path: Path, entries: dict[Any, Any]) -> None:
     )  # fmt: skip
 
 
+def reserved_as_measured(events: list[MemoryRow], execution: ExecutionSettings) -> int:
+    """Return the reserved bytes of a compiled pass as `compiled/measure.py` reads them.
+
+    The network is constructed in float32 and cast tensor by tensor; two passes run, unused segments are given back, and
+    two more passes run.
+    """
+    allocator, blocks = CachingAllocator(), {}
+    sizes = allocation_bytes(events, execution, find_spec("h100"))
+    if execution.dtype != "float32":
+        states = [row for row in events if row.kind == PARAMETERS and row.bytes]
+        cast = [allocator.allocate(2 * row.bytes) for row in states]
+        for row, block in zip(states, cast, strict=True):
+            blocks[row.number] = allocator.allocate(row.bytes)
+            allocator.release(block)
+    for last in (False, True):
+        for row, size in zip(events, sizes, strict=True):
+            if row.bytes is None and row.number in blocks:
+                allocator.release(blocks.pop(row.number))
+            elif size and row.number not in blocks:
+                blocks[row.number] = allocator.allocate(size)
+        if not last:
+            for number in [one for one in blocks if events[one].kind == GRADIENTS]:
+                allocator.release(blocks.pop(number))
+            allocator.empty_cache()
+            allocator.peak_reserved = allocator.reserved
+    return allocator.peak_reserved
+
+
 def predicted_in_mode(line: dict[str, Any], mode: str) -> PassMemory | str:
     """Return the memory predicted for a pass that `compiled/measure.py` ran in a mode, or why there is none."""
     execution = ExecutionSettings(f"{line['precision']}+{mode}")
     network = NetworkConfig.model_validate(line["network"] | {"precision": [execution]})
     try:
         events = record_memory(network, line["pass"], TrainingConfig())
-        return pass_memory(events, pass_=line["pass"], execution=execution, spec=find_spec("h100"))
+        memory = pass_memory(events, pass_=line["pass"], execution=execution, spec=find_spec("h100"))
+        return replace(memory, reserved_bytes=reserved_as_measured(events, execution)) if mode == COMPILE else memory
     except ClockwattError as error:
         return str(error)
 

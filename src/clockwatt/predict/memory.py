@@ -101,7 +101,7 @@ def pass_memory(
     used_bytes
         Memory that is not PyTorch's: the context, and what other processes hold.
     """
-    sizes = _sizes(events, execution, spec)
+    sizes = allocation_bytes(events, execution, spec)
     allocator, peak_row = _replayed(events, sizes)
     modules = _alive(events, sizes, peak_row)
     parts = {kind: sum(size for (_, one), size in modules.items() if one == kind) for kind in MEMORY_KINDS}
@@ -126,7 +126,7 @@ def pass_memory(
     )
 
 
-def _sizes(events: Sequence[MemoryRow], execution: ExecutionSettings, spec: GpuSpec | None) -> list[int]:
+def allocation_bytes(events: Sequence[MemoryRow], execution: ExecutionSettings, spec: GpuSpec | None) -> list[int]:
     """Return the bytes of each allocation; 0 where one is freed."""
     calls = sorted({event.call for event in events if event.call is not None})
     found = dict(zip(calls, workspace_bytes(calls, tf32=execution.cudnn_tf32), strict=True))
@@ -293,7 +293,7 @@ class CachingAllocator:
 
     def begin_capture(self) -> None:
         """Give back free segments, and allocate from a pool that shares none with what was allocated before."""
-        self._give_back()
+        self.empty_cache()
         self._pool += 1
 
     def release(self, block: Block) -> None:
@@ -328,7 +328,7 @@ class CachingAllocator:
         else:
             segment = -(-size // _SMALL_SEGMENT) * _SMALL_SEGMENT
         if self._capacity is not None and self.reserved + segment > self._capacity:
-            self._give_back()
+            self.empty_cache()
             if self.reserved + segment > self._capacity:
                 raise DoesNotFitError
         self._segments += 1
@@ -336,7 +336,7 @@ class CachingAllocator:
         self.peak_reserved = max(self.peak_reserved, self.reserved)
         return Block(segment, self._segments, small, self._pool)
 
-    def _give_back(self) -> None:
+    def empty_cache(self) -> None:
         """Give back all segments that are free as a whole."""
         for pool, free in self._free.items():
             whole = [entry for entry in free if entry[-1].before is None and entry[-1].after is None]
