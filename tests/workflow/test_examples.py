@@ -147,8 +147,8 @@ def test_the_campaign_of_the_tutorial_is_the_one_that_is_shared():
 @pytest.mark.parametrize("page", PAGES, ids=[page.stem for page in PAGES])
 def test_examples_run(page, shell, capsys):
     if page.stem == "forecast-temperature":
-        for pattern in ("steady", "epochs"):
-            folder = shell.folder / "records" / pattern
+        for name, pattern in (("training", "steady"), ("epochs", "epochs")):
+            folder = shell.folder / "records" / name
             write_virtual_record(folder, model="a30", pattern=pattern, runs=2, duration_s=120, cards=(0, 1))
     names: dict[str, object] = {}
     for block in BLOCK.finditer(page.read_text(encoding="utf-8")):

@@ -163,9 +163,10 @@ class AllGpus:
         self, traced: TracedNetwork, gpu: str, point: str, request: Request
     ) -> Answer | ClockwattError:
         try:
-            return self._answer(request, traced, gpu, point)
+            (answer,) = with_memory(traced, self._answer(request, traced, gpu, point))
         except ClockwattError as error:
             return error
+        return answer
 
     def _answer(self, request: Request, traced: TracedNetwork, gpu: str, point: str) -> Answer:
         execution = self.execution(request, traced)

@@ -466,10 +466,26 @@ def trace_sizes(
     chosen = _chosen(sorted(size for size in by_size if size > 1))  # of size 1 strides are of another kind
     traced = {size: trace(by_size[size]) for size in chosen}
     pattern = _Pattern.of(traced) if traced else None
+
+    @functools.cache
+    def memory_pattern() -> tuple[list[str], list[Line]] | None:
+        recorded = [[dataclasses.astuple(event) for event in traced[size].memory or ()] for size in chosen]
+        return _numbered(chosen, [json.dumps(events) for events in recorded])
+
+    def memory_at(size: int, network: NetworkConfig) -> list[MemoryRow]:
+        found = memory_pattern()
+        if found is None:
+            return trace(network).memory or []
+        return [MemoryRow(*event) for event in json.loads(_with_numbers(size, *found))]
+
     for size, network in by_size.items():
-        if size not in traced:
-            derivable = pattern is not None and min(chosen) < size < max(chosen)
-            traced[size] = pattern.at(size, network) if pattern and derivable else trace(network)
+        if size in traced:
+            continue
+        if pattern is None or not min(chosen) < size < max(chosen):
+            traced[size] = trace(network)
+        else:
+            record = functools.partial(memory_at, size, network)
+            traced[size] = replace(pattern.at(size, network), record_memory=record)
     return _with_features([traced[size] for size in sizes])
 
 
@@ -527,7 +543,7 @@ class _Pattern:
         """The trace at another batch size between those."""
         rows = []
         for row, texts, numbers, costs in self.operations:
-            spec = "".join(f"{text}{a * size + b}" for text, (a, b) in zip(texts, numbers, strict=False)) + texts[-1]
+            spec = _with_numbers(size, texts, numbers)
             identity = hashlib.sha256(spec.encode()).hexdigest()[:16]
             changed = {name: a * size + b for name, (a, b) in costs.items()}
             rows.append({**row, **changed, "spec": spec, "operation_id": identity})
@@ -552,15 +568,27 @@ def _operation(sizes: list[int], rows: list[dict[str, Any]]) -> tuple[list[str],
     """What the specs of an operation at several sizes have in common, their numbers, and its costs."""
     if any(row[name] != rows[0][name] for row in rows for name in _OPERATION):
         return None
-    texts = [_NUMBER.split(row["spec"]) for row in rows]
-    if any(text != texts[0] for text in texts):
-        return None
-    found = (map(int, _NUMBER.findall(row["spec"])) for row in rows)
-    numbers = [_line(sizes, values) for values in zip(*found, strict=True)]
+    spec = _numbered(sizes, [row["spec"] for row in rows])
     costs = {name: _line(sizes, [int(row[name]) for row in rows]) for name in _COSTS}
-    if None in numbers or None in costs.values():
+    if spec is None or None in costs.values():
         return None
-    return texts[0], numbers, costs  # type: ignore[return-value]  # none is None
+    return *spec, costs  # type: ignore[return-value]  # none is None
+
+
+def _numbered(sizes: Sequence[int], texts: Sequence[str]) -> tuple[list[str], list[Line]] | None:
+    """What a text at several sizes has in common between its numbers, and these; None if they follow no lines."""
+    first, *others = (_NUMBER.split(text) for text in texts)
+    if any(other != first for other in others):
+        return None
+    numbers = [
+        _line(sizes, values) for values in zip(*(map(int, _NUMBER.findall(text)) for text in texts), strict=True)
+    ]
+    return None if None in numbers else (first, numbers)  # type: ignore[return-value]  # none is None
+
+
+def _with_numbers(size: int, texts: Sequence[str], numbers: Sequence[Line]) -> str:
+    """The text of `_numbered` at a size."""
+    return "".join(f"{text}{a * size + b}" for text, (a, b) in zip(texts, numbers, strict=False)) + texts[-1]
 
 
 def _line(sizes: Sequence[int], values: Sequence[int]) -> Line | None:

@@ -93,6 +93,7 @@ def test_what_is_derived_is_what_is_traced(content, pass_, tmp_path):
             one.operations[NAMES].reset_index(drop=True), other.operations[NAMES], check_dtype=False
         )
         pd.testing.assert_frame_equal(one.features, other.features)
+        assert one.memory == other.memory
 
 
 @pytest.mark.parametrize("name", ["Halves", "Waits"])
@@ -102,6 +103,7 @@ def test_what_depends_on_the_batch_in_another_way_is_traced_at_each_size(name, t
     assert sorted(traced) == SIZES
     for one, other in zip(derived, true, strict=True):
         assert list(one.operations["spec"]) == list(other.operations["spec"])
+        assert one.memory == other.memory
 
 
 def test_many_sizes_of_a_module_are_a_frame(made):
@@ -116,3 +118,5 @@ def test_many_sizes_of_a_module_are_a_frame(made):
     one = predictors.predict(module, (9, 3, 32, 32), gpu="a30", point="sm900")
     assert of_a30.loc[9, "time_s"] == pytest.approx(one.time_s, rel=1e-12)
     assert of_a30["device_s"].is_monotonic_increasing
+    assert of_a30.loc[9, "memory_allocated_bytes"] == one.memory.allocated_bytes
+    assert frame["fits"].all()
