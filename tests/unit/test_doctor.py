@@ -207,6 +207,7 @@ def test_proposed_campaign_is_valid_and_overwrites_nothing(tmp_path):
     path = tmp_path / "config.yaml"
     propose_config.write_config(path, propose_config.proposed_gpus_block([], []))
     assert config.load(path).gpus["a30"].virtual_model == "a30"
+    assert propose_config.NO_GPU_FOUND in path.read_text()
     with pytest.raises(OutputError, match="exists already"):
         propose_config.write_config(path, "")
 

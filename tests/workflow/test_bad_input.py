@@ -153,7 +153,7 @@ def test_no_gpu_of_that_name(finished):
     output = fails(finished, MEASUREMENTS)
     assert "error: " in output
     assert "NVIDIA" in output
-    assert "name a virtual GPU" in " ".join(output.split())
+    assert "can also use virtual:a30" in " ".join(output.split())
 
 
 @pytest.mark.parametrize("damage", ["not Parquet at all", "another kind of Parquet file"])

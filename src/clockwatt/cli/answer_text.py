@@ -35,13 +35,14 @@ UNITS = {"time_s": ("time", "s"), "power_w": ("mean power", "W"), "energy_j": ("
 _MOST_OPERATIONS = 5
 _COSTS_MOST = "operations that cost most"
 _INTERVALS = {
-    "measured": "Intervals: 90 %, from differences between cards of one model and between hosts.",
-    "conformal": "Intervals: 90 %, conformal, from {networks} held-out networks.",
-    "student_t": "Intervals: 90 % if errors are normal, from only {networks} held-out networks; conformal ones need 9.",
-    "conformal_of_measured": "Intervals: 90 %, conformal, from {networks} networks composed of measured operations.",
-    "student_t_of_measured": "Intervals: 90 % if errors are normal, from only {networks} networks composed of measured "
-    "operations; conformal ones need 9.",
-    "operations": "Intervals: 90 % if errors are normal and a quarter of them is shared by all operations.",
+    "measured": "90 % intervals, from differences between cards of one model and between hosts.",
+    "conformal": "90 % intervals, calibrated on the errors of {networks} held-out networks.",
+    "student_t": "90 % intervals if errors are normal, from only {networks} held-out networks; calibration needs 9.",
+    "conformal_of_measured": "90 % intervals, calibrated on the errors of {networks} networks that were composed from "
+    "measured operations.",
+    "student_t_of_measured": "90 % intervals if errors are normal, from only {networks} networks that were composed "
+    "from measured operations; calibration needs 9.",
+    "operations": "90 % intervals if errors are normal and all operations share a quarter of them.",
     "none": "No interval is known.",
 }
 
@@ -143,11 +144,9 @@ def _host_bound(host: HostAnswer) -> str:
     bound = "Host-bound: the CPU issues kernels more slowly than the GPU runs them."
     if host.name is not None:
         return f"{bound}{saved}"
-    ends = f"hosts {host.low:.2f}–{host.high:.2f}× the median" if host.low < host.high else "only the measured host"
-    return (
-        f"{bound} The interval covers {ends}, and errors of the prediction; calibrate yours with "
-        f"`{CALIBRATE_HOST}`.{saved}"
-    )
+    hosts = f"hosts whose host time is {host.low:.2f} to {host.high:.2f} times the median"
+    covered = hosts if host.low < host.high else "only the measured host"
+    return f"{bound} The interval covers {covered}. For your host, run `{CALIBRATE_HOST}`.{saved}"
 
 
 def _operations(answer: Answer) -> Table:
@@ -168,7 +167,8 @@ def _operations(answer: Answer) -> Table:
 
 def _verbose(answer: Answer) -> Iterator[str]:
     expected = answer.expected
-    yield f"{answer.measured_calls} of {expected.calls} calls measured on this GPU at this point, the rest predicted."
+    rest = "; the others are predicted" if answer.measured_calls < expected.calls else ""
+    yield f"{answer.measured_calls} of {expected.calls} calls were measured on this GPU at this point{rest}."
     yield _INTERVALS[answer.interval_method].format(networks=answer.interval_networks)
     if answer.host is not None:
         yield _host(answer.host)

@@ -13,6 +13,7 @@ from clockwatt import config
 from clockwatt.cli.app import app, examples
 from clockwatt.cli.options import RESULTS, Point, point_of
 from clockwatt.errors import ClockwattError, OutputError
+from clockwatt.gpu.specs import VIRTUAL_DEVICE
 from clockwatt.schema.links import ALL_REDUCE
 
 
@@ -33,14 +34,15 @@ def calibrate(
     point: Point = "default",
     catalogue_dir: Annotated[Path | None, typer.Option(help="Folder that `clockwatt catalogue` wrote.")] = None,
     output: Annotated[Path | None, typer.Option(help="File to write.")] = None,
-    host: Annotated[str | None, typer.Option(help="Calibrate this host; its name for `predict --host`.")] = None,
+    host: Annotated[str | None, typer.Option(help="Calibrate this host as HOST, for `predict --host HOST`.")] = None,
     links: Annotated[Path | None, typer.Option(help="Measure links into FILE, for `predict --links`.")] = None,
     gpus: Annotated[int | None, typer.Option(min=2, help="Number of GPUs for --links; else all.")] = None,
     predictors_dir: Annotated[
-        Path | None, typer.Option(help="Folder for --host; else ~/.local/share/clockwatt, or results/predictors.")
+        Path | None,
+        typer.Option(help="Folder for --host; else results/predictors or ~/.local/share/clockwatt."),
     ] = None,
 ) -> None:
-    """Calibrate a GPU's sensors and overheads, a host or links."""
+    """Calibrate a GPU, a host (--host) or links (--links)."""
     if links is not None and any(given is not None for given in (catalogue_dir, output, host, predictors_dir)):
         raise ClockwattError("--links FILE needs no other file or folder, and no --host. Leave them out.")
     if gpus is not None and links is None:
@@ -94,8 +96,9 @@ def calibrate_host(
     found = measure_host(campaign, label=label, point=point)
     profile = profile_of(host, found.rows, found.operations, found.calls, found.networks, found.seconds)
     profile.write(path.parents[1])
+    virtual = " (VIRTUAL GPU)" if campaign.gpu(label).device.startswith(VIRTUAL_DEVICE) else ""
     say(
-        f"host {host}: measured in {profile.seconds:.0f} s, written to {path}. "
+        f"host {host}{virtual}: measured in {profile.seconds:.0f} s, written to {path}. "
         f"Use it: `clockwatt predict NETWORK --gpu GPU --host {host}`."
     )
 

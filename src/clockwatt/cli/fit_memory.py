@@ -20,6 +20,12 @@ if TYPE_CHECKING:
     from clockwatt.predict.fit_memory import Largest
     from clockwatt.predict.request import Request
 
+_LARGEST = {
+    "batch": "largest batch that fits",
+    "sequence": "longest sequence that fits",
+    "layers": "most layers that fit",
+}
+
 
 @request_command(
     *("network", "gpu", *NETWORK[1:], "pass_", "precision", *TRAINING, *FOLDERS),
@@ -33,7 +39,7 @@ if TYPE_CHECKING:
 def fit_memory(
     request: Request,
     *,
-    batch: Annotated[bool, typer.Option("--batch", help="Vary the batch size; the default.")] = False,
+    batch: Annotated[bool, typer.Option("--batch", help="Vary the batch size (default).")] = False,
     sequence: Annotated[bool, typer.Option("--sequence", help="Vary the second size of the inputs.")] = False,
     layers: Annotated[bool, typer.Option("--layers", help="Vary the number of layers.")] = False,
     used: Annotated[float, typer.Option(min=0, max=1024, help="Memory that other processes hold, in GiB.")] = 0.0,
@@ -57,16 +63,16 @@ def fit_memory(
         free = free_and_total_bytes(device)
         used = max(0, free[1] - free[0] - CONTEXT_BYTES) / 2**30  # this process has its context
     largest, sized = predicted(predictors, request, dimension, other_bytes=int(used * 2**30))
-    certain = f"{largest.safe_size:,} fits with 95 % certainty"
+    others = f"predicted; {largest.safe_size:,} with 95 % certainty"
     if measure:
-        certain = f"predicted: {largest.size:,}"
+        others = f"measured; {largest.size:,} predicted"
         training = predictors.tracer.trained(request.training).training
         largest = measured(largest, sized, request.pass_, training, "cuda")
     if as_json:
         print(json.dumps(largest.to_dict() | ({} if free is None else {"free_bytes_at_start": free[0]}), indent=2))
         return
     question = f"{request.network}, {request.pass_}, {request.execution(sized(1).variant).words}, {request.gpus[0]}"
-    print(f"{question}: largest {dimension} {largest.size:,}, {largest.source}; {certain}.")
+    print(f"{question}: {_LARGEST[dimension]}: {largest.size:,} {others}.")
     print(memory_words(largest.memory, f"Memory with {dimension} {largest.size:,}"))
     if free is not None:
         print(f"At the start {binary(free[0])} of {binary(free[1])} were free.")

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from clockwatt.predict.request import Request
     from clockwatt.telemetry.recording.module_times import ModuleTimes
 
+_OUTSIDE = "(outside modules)"
+
 
 @request_command(
     *("network", "gpu", *(name for name in NETWORK[1:] if name != "operations"), "point", "pass_", "precision"),
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
 def layers(
     request: Request,
     *,
-    depth: Annotated[int | None, typer.Option(min=1, help="Sum modules below this level.")] = None,
+    depth: Annotated[int | None, typer.Option(min=1, help="Show modules down to this level; 1 is the top.")] = None,
     csv: Annotated[Path | None, typer.Option(help="Write the table to this file too.")] = None,
     trace: Annotated[Path | None, typer.Option(help="Compare with device times of this torch.profiler trace.")] = None,
     as_json: AsJson = False,
@@ -61,12 +63,15 @@ def layers(
         return
     print(headline(answer))
     print_layers(table)
+    host_bound = answer.host is not None and answer.host.paced_by == "host"
+    shared = "host time" if host_bound else "device time" if answer.expected.device_s else "back-to-back time"
+    print(f"In brackets: 90 % intervals. The time of the pass is shared by the modules' {shared}.")
     if profiled is not None:
         _print_measured(table, profiled)
     if answer.memory is not None:
         print(memory_words(answer.memory))
         rest = answer.memory.allocated_bytes - table["memory_bytes"].sum()
-        print(f"{binary(rest)} are workspaces and temporary tensors, which belong to no module.")
+        print(f"About {binary(rest)} are workspaces and temporary tensors, which belong to no module.")
     for warning in warnings_of([answer]):
         print(f"Warning: {warning}")
 
@@ -95,7 +100,7 @@ def _print_measured(table: pd.DataFrame, profiled: ModuleTimes) -> None:
             shown.add_section()
         if predicted or took:
             ratio = f"{took / predicted:.2f}" if predicted and took else "–"
-            shown.add_row(str(name) or "(network itself)", quantity(predicted, "s"), quantity(took, "s"), ratio)
+            shown.add_row(str(name) or _OUTSIDE, quantity(predicted, "s"), quantity(took, "s"), ratio)
     print(f"Device time, predicted and measured (mean of {profiled.passes} passes of the trace):")
     Console().print(shown)
     if not profiled.on_device:
@@ -140,7 +145,7 @@ def _layers(table: pd.DataFrame, phases: Sequence[str], *, rates: bool) -> Table
                 ends = {one: (row[f"{one}_low"], row[f"{one}_high"]) for one in ends}
             memory = known(row["memory_bytes"])
             shown.add_row(
-                str(name) or "(network itself)", with_ends(row["time_s"], ends["time_s"], "s"),
+                str(name) or _OUTSIDE, with_ends(row["time_s"], ends["time_s"], "s"),
                 *(quantity(row[f"{phase}_s"], "s") for phase in phases),
                 with_ends(known(row["energy_j"]), ends["energy_j"], "J"),
                 *(quantity(known(row[column]), unit) for column, unit in rate_units.values()),

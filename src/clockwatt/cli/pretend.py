@@ -182,7 +182,7 @@ def _assumed(step: Step) -> list[str]:
     if step.reads:
         lines = ", ".join(f"{line} ({count}×)" if count > 1 else line for line, count in step.reads.items())
         assumed.append(
-            f"Values read at {lines} are not known: numbers are taken as 1, indices as 0. A branch on them may go "
-            "another way on a GPU. Waiting for the GPU there is not in the answer."
+            f"Values read at {lines} are unknown without a GPU: numbers are 1, integers 0. If the script branches on "
+            "them, the real step may differ. The time that the CPU waits there is left out."
         )
     return assumed

@@ -72,14 +72,20 @@ def sum_words(answers: Iterable[Answer]) -> str | None:
     if not gpus:
         return None
     named = " and ".join(gpus)
-    return f"Time on {named}: sum of back-to-back times. Device and host time were not measured separately."
+    return f"Time on {named}: sum of back-to-back times, which is too low if the host limits the pass."
 
 
 def warnings_of(answers: Iterable[Answer]) -> list[str]:
-    """Return the warnings of answers, each once, without the one that `sum_words` replaces."""
+    """Return the warnings of answers and what they are compared with, each once; `sum_words` replaces one."""
     from clockwatt.predict.models.training_data import DEVICE_AND_HOST
 
-    warnings = dict.fromkeys(warning for answer in answers for warning in answer.warnings)
+    warnings: dict[str, None] = {}
+    for answer in answers:
+        warnings |= dict.fromkeys(answer.warnings)
+        if (standard := answer.relative_to) is not None:
+            warnings |= dict.fromkeys(standard.warnings)
+            if standard.mixed:
+                warnings["A virtual GPU is compared with a measured one."] = None
     return [warning for warning in warnings if DEVICE_AND_HOST not in warning]
 
 
@@ -107,7 +113,8 @@ def tf32_words(answer: Answer) -> str | None:
         else f"the same {name}"
         for name, share in saved.items()
     ]
-    return f"With --precision tf32: {', '.join(takes)} {other.source}{'; ' * bool(less)}{', '.join(less)}."
+    source = other.source if other.source == answer.source else f"{other.source}, another source"
+    return f"With --precision tf32: {', '.join(takes)} {source}{'; ' * bool(less)}{', '.join(less)}."
 
 
 def memory_words(memory: PassMemory, of: str = "Memory") -> str:
@@ -121,7 +128,7 @@ def memory_words(memory: PassMemory, of: str = "Memory") -> str:
         if ends[0] <= free < ends[1]:
             verdict = f"probably {verdict}"
         if memory.fits and memory.reserved_bytes > free:
-            verdict = f"{verdict} after PyTorch has freed unused blocks"
+            verdict = f"{verdict}, but PyTorch must free unused blocks, which takes time"
         text += f", of {binary(memory.gpu_bytes)}: {verdict}"
     parts = (f"{name.replace('_', ' ')} {binary(size)}" for name, size in memory.parts.items() if size)
     return f"{text}. At the peak: {', '.join(parts)}."
@@ -173,6 +180,8 @@ def _below_choices(answer: Recommendation, more: Mapping[str, Any], *, verbose: 
         where = place(best).replace(best.gpu, f"{best.gpu} ({best.gpu_name})", 1)
         each = "each at its best" if several else "each at its best operating point"
         yield f"Best GPU: {where}. Other GPUs, {each}: {others}."
+    else:
+        yield f"Best: {place(best)}."
     if {one.point for one in answer.candidates} == {"default"}:
         yield "Only default was measured. To choose a clock or power limit, measure several in a campaign."
     if answer.as_good > 1:
@@ -189,7 +198,7 @@ def _below_choices(answer: Recommendation, more: Mapping[str, Any], *, verbose: 
         yield line
     yield from (f"Warning: {warning}" for warning in warnings_of([best]))
     if answer.allowed < count:
-        yield f"{count - answer.allowed} of {count} candidates exceed the limits (listed last, dimmed)."
+        yield f"{count - answer.allowed} of {count} candidates exceed the limits (listed last)."
     if (known := answer.regret) is not None:
         yield (
             f"Checked on {known['networks']} networks, measured whole on {best.gpu} at {known['points']} operating "
@@ -204,8 +213,8 @@ def _below_choices(answer: Recommendation, more: Mapping[str, Any], *, verbose: 
     yield from (f"Note: {note}" for note in best.notes)
     if answer.regret is None:
         yield (
-            "The accuracy of this choice is unknown. To check it, measure networks whole at several operating points "
-            f"of {best.gpu} and run `clockwatt validate`."
+            f"The regret of this choice is unknown: no held-out network has predicted and measured {answer.objective} "
+            f"at several operating points of {best.gpu} in {best.execution}. To know it, measure more networks."
         )
 
 
@@ -228,7 +237,8 @@ def _choices(answer: Recommendation, *, two_lines: bool) -> Table:
         table.add_row(
             f"{candidate.gpu}{between}{point}",
             *([candidate.execution.replace("+", f"{between}+")] if several else []),
-            *(number.replace(" (", f"{between}(") for number in numbers), candidate.source,
+            *(number.replace(" (", f"{between}(") for number in numbers),
+            candidate.source if row < answer.allowed else "over limit",
             style="bold" if row == 0 else None if row < answer.allowed else "dim",
         )  # fmt: skip
     return table
@@ -285,11 +295,9 @@ def _end(value: float) -> str:
 
 
 def standard_words(relative: Relative) -> str:
-    """`h200 (NVIDIA H200, measured) at default.`, and whether what is compared differs in kind."""
+    """`h200 (NVIDIA H200) at default.`."""
     kind = "VIRTUAL GPU" if relative.virtual else relative.gpu_name
-    mixed = " Warning: a virtual GPU is compared with a measured one." if relative.mixed else ""
-    warnings = "".join(f" Warning: {warning}" for warning in relative.warnings)
-    return f"{relative.gpu} ({kind}) at {relative.point}.{mixed}{warnings}"
+    return f"{relative.gpu} ({kind}) at {relative.point}."
 
 
 def quantity(value: float | None, unit: str) -> str:

@@ -35,7 +35,7 @@ def print_record(summary: dict[str, Any], folder: Path) -> None:
     console = Console(stderr=True)
     point = "" if summary["point"] == "default" else f" at {summary['point']}"
     command = escape(shlex.join(summary["command"]).replace("\n", " ")[:200])
-    console.print(f"[bold]{escape(summary['name'])}[/bold]{point} on {summary['host']}: {command}")
+    console.print(f"[bold]{escape(summary['name'])}[/bold]{point}, recorded on host {summary['host']}: {command}")
     if summary["virtual"]:
         console.print("[red]VIRTUAL GPU: nothing was measured on real hardware.[/red]")
     for run in summary["runs"]:

@@ -46,19 +46,19 @@ _OPTIONS: dict[str, _Option] = {
     "inputs": _option(
         list[str] | None,
         "--input",
-        help="32,3,224,224; token ids: [NAME=]8,128:int64:30522.",
+        help="32,3,224,224; token ids: 8,128:int64:VOCABULARY.",
         panel=_NETWORK,
         metavar="SHAPE",
     ),
-    "operations": _option(Path | None, help="File of printed modules with shapes, or specs.", panel=_NETWORK),
+    "operations": _option(Path | None, help="File with lines like ReLU() 32x64x56x56 ×2.", panel=_NETWORK),
     "input_dtype": _option(str | None, help="float, or int64 for token ids.", hidden=True),
     "input_below": _option(int | None, help="Vocabulary size: token ids are below this.", min=1, hidden=True),
-    "assume_branch": _option(str | None, help="Outcome of branches on data: true or false.", panel=_NETWORK),
+    "assume_branch": _option(str | None, help="Value of conditions on data: true or false.", panel=_NETWORK),
     "cache_length": _option(int | None, help="Decode one step after N tokens (hf: decoders).", panel=_NETWORK, min=1),
     "gpu": _option(
         list[str] | None, "--gpu", help="Label (h200) or product name (NVIDIA H200).", panel=_RUN, field="gpus"
     ),
-    "gpus": _option(list[str] | None, "--gpu", help="Only this GPU; repeat for several.", panel=_RUN),
+    "gpus": _option(list[str] | None, "--gpu", help="GPU to consider; repeat for several.", panel=_RUN),
     "point": _option(
         list[str] | None,
         "--point",
@@ -101,7 +101,7 @@ _OPTIONS: dict[str, _Option] = {
     "schedule": _option(str | None, help="Order of a pipeline: 1f1b or gpipe.", panel=_PARALLEL),
     "measure_missing": _option(
         str | None,
-        help="Measure 20 uncertain operations, for 30s, or to 5%.",
+        help="Measure uncertain operations: 20, for 30s, or to 5%.",
         panel=MEASURE,
         metavar="LIMIT",
     ),

@@ -337,7 +337,7 @@ def _with_measured(model: GpuPredictor, answer: Answer) -> Answer:
         return whole
     line = (
         f"Measured whole in {1e3 * measured.time_s:.3g} ms, on a faster host. The answer is for the median host, which "
-        f"issues the calls more slowly; calibrate yours with `{CALIBRATE_HOST}`."
+        f"issues the calls more slowly. For your host, run `{CALIBRATE_HOST}`."
     )
     return replace(answer, measured=whole.measured, warnings=(*answer.warnings, line))
 

@@ -232,8 +232,8 @@ class GpuDescription:
             return None
         if not self.is_led_to(point):
             return (
-                f"Not measured at {point}, and cannot extrapolate from {', '.join(self.points)}: the clock model "
-                f"needs {POWER_CLOCKS} measured SM clocks or more, at the same memory clock and power limit."
+                f"{point} was not measured. The clock model needs {POWER_CLOCKS} measured SM clocks or more, at the "
+                f"same memory clock and power limit; measured are {', '.join(self.points)}."
             )
         wanted = OperatingPoint.parse(point)
         assert wanted.sm_clock_mhz is not None
@@ -393,11 +393,11 @@ def _doubts(description: GpuDescription, report: dict[str, Any], fitted: dict[st
     if any(not description.passes[pass_].summed for pass_ in fitted):
         yield (
             "Another host: answers are for the median measured host, running nothing else. Hosts differ by a factor of "
-            "two."
+            "up to three."
         )
     else:
         yield "Another host: back-to-back times hold for the one that they were measured with."
-    yield "Another card: cards of one model differ by several percent, all operations of a network alike."
+    yield "Another card: cards of one model differ by about 2 % in time and 4 % in energy, in all operations alike."
     yield f"Intervals: they hold {COVERAGE:.0%} of operations of the measured kinds, and fewer of others."
 
 

@@ -356,7 +356,9 @@ class GpuPredictor:
                 share = 100 * min(sum(shares_of.values()), 1.0)
                 most = f"{share:.0f}" if share >= 10 else f"{share:.2g}"
                 names = ", ".join(shares_of)
-                warnings.append(f"Operations outside the training data are up to {most} % of the answer: {names}.")
+                warnings.append(
+                    f"Up to {most} % of time or energy is of operations outside the training data: {names}."
+                )
         of_points = ((point, self.description.point_warning(point)) for point in points)
         return {point: ([*([] if of is None else [of]), *warnings], notes) for point, of in of_points}
 

@@ -248,8 +248,8 @@ class HostAnswer:
 
 
 DIFFERENT_HOSTS = (
-    "Host-bound on {}, measured with different or unknown hosts: these cause part of the difference between GPUs. "
-    "`--host NAME` predicts all of them for one host."
+    "The pass is host-bound on {}, which were measured on different or unknown hosts. Part of their difference comes "
+    "from the hosts. To predict all GPUs for one host, give `--host NAME`."
 )
 """Message of `different_hosts`, with a field for the GPUs."""
 

@@ -35,7 +35,7 @@ class Precision:
 
 
 PRECISIONS = {
-    "tf32-conv": Precision("float32", False, True, "float32 (TF32 in cuDNN only, PyTorch's default)"),
+    "tf32-conv": Precision("float32", False, True, "tf32-conv (PyTorch's default)"),
     "tf32": Precision("float32", True, True, "TF32"),
     "fp32": Precision("float32", False, False, "float32"),
     "bf16": Precision("bfloat16", True, True, "bfloat16"),

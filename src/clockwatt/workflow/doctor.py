@@ -78,8 +78,10 @@ def run(config_path: Path | None, write_config: Path | None) -> int:
         table.add_row(escape(finding.topic), f"[{_STYLES[finding.state]}]{finding.state}", told)
     console.print(table)
     if write_config is not None:
-        propose_config.write_config(write_config, proposed_gpus_block())
-        console.print(f"Proposed campaign: {write_config}")
+        block = proposed_gpus_block()
+        propose_config.write_config(write_config, block)
+        virtual = f" {propose_config.NO_GPU_FOUND}" if propose_config.NO_GPU_FOUND in block else ""
+        console.print(f"Proposed campaign: {write_config}.{virtual}")
     return 1 if any(finding.state == WRONG for finding in findings) else 0
 
 

@@ -156,7 +156,8 @@ def _with_energy(config: CampaignConfig, quantities: list[str] | None) -> bool:
 
 def show_plan(plan: Plan) -> None:
     """Print a plan as a table, with advice on the number of shards."""
-    table = Table(title=f"{plan.operations} operations and {plan.networks} networks (each pass counted)")
+    counted = "inference and training counted separately"
+    table = Table(title=f"{plan.operations} operations and {plan.networks} networks, {counted}")
     table.add_column("GPU", no_wrap=True)
     for heading in ("points", "rows", "done", "jobs left", "GPU-h left", "files", "size"):
         table.add_column(heading, justify="right")
@@ -173,12 +174,12 @@ def show_plan(plan: Plan) -> None:
     console = Console()
     console.print(table)
     console.print(
-        f"shards: {plan.shards}; {plan.recommended_shards} would make jobs of about an hour."
+        f"With `shards: {plan.recommended_shards}` instead of {plan.shards}, each job would take about an hour."
         if plan.shards != plan.recommended_shards
-        else f"shards: {plan.shards}. Jobs take about an hour or less."
+        else f"With `shards: {plan.shards}`, each job takes about an hour or less."
     )
     if any(gpu.virtual for gpu in plan.gpus):
-        console.print("GPU-hours of virtual GPUs are simulated time. A run takes about a thousandth of it.")
+        console.print("GPU-hours of virtual GPUs are simulated time. The run itself takes minutes.")
 
 
 def _gpu_plan(

@@ -147,6 +147,6 @@ def show_studies(plans: Sequence[StudyPlan]) -> None:
         table.add_row(plan.study, plan.label, *map(str, counts), hours)
     console = Console()
     console.print(table)
-    console.print("GPU-hours of studies do not include rests between programs.", soft_wrap=True)
+    console.print("GPU-hours of studies exclude rests between programs.", soft_wrap=True)
     if any(plan.gpu_hours is None for plan in plans):
-        console.print("They are unknown until a first program has finished.", soft_wrap=True)
+        console.print("GPU-hours are unknown until a first program has finished.", soft_wrap=True)

@@ -18,10 +18,11 @@ from clockwatt.workflow.cluster import GpuPartition
 
 UNKNOWN_DEVICE = "NAME THAT nvidia-smi -L SHOWS THERE"
 
+NO_GPU_FOUND = "Neither Slurm nor NVML reports a GPU, so this campaign has a virtual one."
 _HEADER = """\
-# Proposed by `clockwatt doctor` from what {source} reports here.
-# To be checked before the first run: device is what `nvidia-smi -L` prints on a node of that kind, clocks_mhz what is
-# to be measured (`clockwatt clocks show` reports what can be locked; locking needs root: control in config/README.md).
+# Proposed by `clockwatt doctor`. {source}
+# Check before the first run: device is what `nvidia-smi -L` prints on a node of that kind, clocks_mhz what is to be
+# measured. `clockwatt clocks show` lists clocks. Setting them needs a privilege: see control in config/README.md.
 """
 
 
@@ -41,11 +42,12 @@ def proposed_gpus_block(installed: Sequence[InstalledGpu], partitions: Sequence[
         YAML. Without any GPU it holds a virtual one.
     """
     if partitions:
-        source, entries = "Slurm", [_from_slurm(partition, installed) for partition in partitions]
+        source, entries = "Slurm reports these GPUs.", [_from_slurm(partition, installed) for partition in partitions]
     elif installed:
-        source, entries = "NVML", [(_label(gpu.name), _gpu(gpu.name)) for gpu in _one_of_each(installed)]
+        source = "NVML reports these GPUs."
+        entries = [(_label(gpu.name), _gpu(gpu.name)) for gpu in _one_of_each(installed)]
     else:
-        source, entries = "neither Slurm nor NVML (so this GPU is a virtual one)", [("a30", _gpu("virtual:a30"))]
+        source, entries = NO_GPU_FOUND, [("a30", _gpu("virtual:a30"))]
     block: dict[str, Any] = {}
     for label, entry in entries:
         block[_unused(label, block)] = entry

@@ -206,4 +206,4 @@ def test_no_driver_says_what_to_do(nvml):
     without_cards = nvml.environment(STANDIN_NVML_STATE="/nowhere")
     tried = subprocess.run([sys.executable, "-c", code], env=without_cards, capture_output=True, text=True, check=False)
     assert "GpuNotFoundError: NVML: no NVIDIA driver was found" in tried.stderr
-    assert "name a virtual GPU: virtual:a30" in tried.stderr
+    assert "can also use virtual:a30" in tried.stderr

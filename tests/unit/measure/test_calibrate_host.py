@@ -26,6 +26,7 @@ def run(*words):
     if isinstance(result.exception, ClockwattError):
         raise result.exception
     assert result.exit_code == 0, result.output
+    return result.output
 
 
 def test_a_profile_without_a_campaign_is_found_from_every_folder(tmp_path, monkeypatch):
@@ -33,7 +34,7 @@ def test_a_profile_without_a_campaign_is_found_from_every_folder(tmp_path, monke
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(stage, "SECONDS", math.inf)
     monkeypatch.setattr(stage, "measure_host", functools.partial(stage.measure_host, networks=NETWORKS))
-    run("--host", "node7", "--gpu", "virtual:a30")
+    assert "host node7 (VIRTUAL GPU): measured in" in run("--host", "node7", "--gpu", "virtual:a30")
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
     read = HostProfile.read(tmp_path / "elsewhere", "node7")
     assert read.name == "node7"

@@ -46,7 +46,7 @@ def test_an_interval_is_in_the_unit_of_its_size():
         (
             (70, 68, 76, 90),
             True,
-            "90 GiB reserved, of 80 GiB: fits after PyTorch has freed unused blocks.",
+            "90 GiB reserved, of 80 GiB: fits, but PyTorch must free unused blocks, which takes time.",
         ),
     ],
 )
@@ -67,9 +67,9 @@ def test_what_tf32_saves_is_compared_within_one_source():
     assert other.in_tf32.source == other.source
     assert "less time" in tf32_words(other)
     in_tf32 = replace(other.in_tf32, source="measured", time_s=0.95 * other.time_s, energy_j=0.5 * other.energy_j)
-    assert tf32_words(replace(other, in_tf32=in_tf32)).endswith(" measured; 50 % less energy.")
+    assert tf32_words(replace(other, in_tf32=in_tf32)).endswith(" measured, another source; 50 % less energy.")
     in_tf32 = replace(in_tf32, energy_j=1.05 * other.energy_j)
-    assert tf32_words(replace(other, in_tf32=in_tf32)).endswith(" J measured.")
+    assert tf32_words(replace(other, in_tf32=in_tf32)).endswith(" J measured, another source.")
     in_tf32 = replace(in_tf32, source=other.source, time_s=other.time_s, energy_j=other.energy_j)
     assert tf32_words(replace(other, in_tf32=in_tf32)) is None
 
@@ -91,7 +91,7 @@ def test_the_operations_that_cost_most_are_whole_on_80_columns(answer, capsys, m
 
 def test_that_no_call_was_measured_is_printed(answer, capsys):
     print_answer(replace(answer, measured_calls=0), verbose=True)
-    assert f"\n0 of {answer.expected.calls} calls measured on this GPU" in capsys.readouterr().out
+    assert f"\n0 of {answer.expected.calls} calls were measured on this GPU" in capsys.readouterr().out
 
 
 def test_a_frame_tells_precisions_apart():

@@ -50,6 +50,18 @@ def test_no_module_of_a_host_bound_pass_draws_more_than_the_card_can(predictors)
     assert table["power_w"].max() < 1.1 * 700
 
 
+@pytest.mark.parametrize("batch", [1, 32])
+def test_a_module_is_no_more_certain_than_its_pass(predictors, batch):
+    answer, table = predictors.ask_layers(
+        Request.of(network="resnet18", inputs=(f"{batch},3,224,224",), gpus=("h200",))
+    )
+    for name in ("time_s", "energy_j"):
+        low, high = (end / getattr(answer, name) for end in answer.intervals[name])
+        known = table[table[name] > 0]
+        assert (known[f"{name}_low"] <= 1.001 * low * known[name]).all()
+        assert (known[f"{name}_high"] >= 0.999 * high * known[name]).all()
+
+
 def test_training_has_rows_of_loss_and_step(predictors):
     answer, table = ask(predictors, pass_="training")
     step = table.loc["(optimizer)"]

@@ -66,9 +66,9 @@ def test_a_prediction_is_printed_and_given_as_json(ask, answer):
     assert "VIRTUAL" in printed
     assert printed.startswith("net24 8×3×64×64, inference, TF32, virtual A30 at 1200 MHz (VIRTUAL GPU): ")
     assert " W, measured" in printed.splitlines()[0]
-    assert "the rest predicted" not in printed
+    assert "were measured on this GPU" not in printed
     assert (
-        " calls measured on this GPU at this point, the rest predicted."
+        " calls were measured on this GPU at this point"
         in ask("predict", *NETWORK, "--gpu", "a30", "--point", "sm1200", "--verbose")[1]
     )
     found = answer("predict", *NETWORK, "--gpu", "a30", "--point", "sm1200")
@@ -117,6 +117,8 @@ def test_a_slowdown_and_a_gpu_are_kept_to_and_points_are_added(answer):
 def test_the_table_names_what_is_beyond_the_limits(ask):
     printed = " ".join(ask("recommend", *NETWORK, "--max-slowdown", "0")[1].split())
     assert "exceed the limits" in printed
+    assert "over limit" in printed
+    assert "Best: a30 at " in printed
     assert "(VIRTUAL GPUs)" in printed
 
 
@@ -221,7 +223,7 @@ def test_a_single_host_is_no_range(ask):
 def test_where_no_law_leads_nothing_is_answered(ask):
     code, printed, said = ask("predict", *NETWORK, "--gpu", "a30", "--point", "sm1440-pl120")
     assert (code, printed) == (1, "")
-    assert "a30: Not measured at sm1440-pl120, and cannot extrapolate from sm900" in " ".join(said.split())
+    assert "a30: sm1440-pl120 was not measured. The clock model needs" in " ".join(said.split())
     assert "Choose a measured point, or measure at sm1440-pl120." in said
 
 

@@ -10,7 +10,8 @@ import pynvml
 from clockwatt.gpu.interface import GpuError, GpuLostError, GpuNotFoundError, NoPermissionError, NotSupportedError
 
 _NO_DRIVER = (
-    "no NVIDIA driver was found. Run this on a machine or in a job with a GPU, or name a virtual GPU: virtual:a30"
+    "no NVIDIA driver was found. Run the command in a job with a GPU. Campaigns, `record` and `card` can also use "
+    "virtual:a30"
 )
 
 _ERRORS: dict[int, tuple[type[GpuError], str]] = {
