@@ -131,11 +131,11 @@ def fit_memory(
             return Sizes(recorded, replayed)
 
         execution, capacity = request.execution(sized(1).variant), spec.memory_bytes - used
-        sizes, size = sizes_of(execution), 4
-        if execution.compiled:  # recording compiles, which takes seconds: begin with the eager pass's largest
-            size = max(1, _largest(sizes_of(execution.eager), dimension, capacity, size))
-        if size < _MOST // 4:
-            size = _largest(sizes, dimension, capacity, size)
+        sizes = sizes_of(execution)
+        if execution.compiled and dimension != "layers":  # recording compiles, which takes seconds
+            size = _near(sizes, capacity, _largest(sizes_of(execution.eager), capacity))
+        else:
+            size = _largest(sizes, capacity)
         if size == 0:
             needed, there = sizes.at(1).allocated_bytes / 2**30, max(0, capacity) / 2**30
             raise ClockwattError(
@@ -174,21 +174,24 @@ class Sizes:
         ])  # fmt: skip
 
 
-def _largest(sizes: Sizes, dimension: Dimension, capacity: int, guess: int) -> int:
-    """Return the largest size that fits.
+def _largest(sizes: Sizes, capacity: int) -> int:
+    """Return the largest size that fits; each that is tried is recorded."""
+    return search(lambda size: bool(sizes.at(size).fits), _guess(sizes, capacity))
+
+
+def _near(sizes: Sizes, capacity: int, guess: int) -> int:
+    """Return the largest size that fits, of few recorded ones.
 
     It is searched among sizes scaled from a recorded one, which is recorded next, until both are the same.
     """
-    for _ in range(0 if dimension == "layers" else _ROUNDS):
-        known, scaled = guess, functools.cache(functools.partial(sizes.scaled, guess))
+    for _ in range(_ROUNDS):
+        if guess > _MOST // 4:
+            return guess
+        known, scaled = max(1, guess), functools.cache(functools.partial(sizes.scaled, max(1, guess)))
         guess = search(lambda size, scaled=scaled: bool(scaled(size).fits), known)  # type: ignore[misc]
         if known <= guess <= known + known // _EXACT:
             return known
-        if guess > _MOST // 4:
-            return guess
-        if guess == 0:
-            break
-    return search(lambda size: bool(sizes.at(size).fits), _guess(sizes, capacity))
+    return _largest(sizes, capacity)
 
 
 def _guess(sizes: Sizes, capacity: int) -> int:
