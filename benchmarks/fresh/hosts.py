@@ -2,10 +2,9 @@
 
 On two of the three machines no profile (`clockwatt calibrate --host`) was measured; `score.py report --host` answers
 for that of the third. So the networks of a day are dealt out to two halves by name, and each half is answered for the
-host that the other half tells: what its calls cost relative to the median host, what modules, forward calls and the
-start of a backward pass add, from host times where nothing blocked, and how far that is off for nine in ten of the
-passes that tell it, which is the range of the host.
-Device times are not looked at. A profile would tell the same from networks and operations of its own.
+host that the other half tells: how its host times, where nothing blocked, compare with predicted ones in the median,
+and how far that is off for nine in ten of the passes that tell it, which is the range of the host.
+Device times are not looked at. A profile would tell the same from operations of its own.
 """
 
 from __future__ import annotations
@@ -16,17 +15,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from scipy.optimize import nnls
 
-from clockwatt.predict.composition.pipeline import HostOverheads
+from clockwatt.predict.answerer import predict_network
 from clockwatt.predict.evaluation.errors import COVERAGE
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.hosts import HostCosts
-from clockwatt.predict.models.predictors import TARGETS
 from clockwatt.predict.tracing import TracedNetwork
-from clockwatt.schema.costs import TIME_HOST_CORRECTED
 from clockwatt.schema.execution import ExecutionSettings
-from clockwatt.schema.records import FORWARD, LOSS, TRAINING
 
 LEAST_PASSES = 8
 """So many passes with a host time tell a host."""
@@ -36,11 +31,15 @@ LEAST_PASSES = 8
 class ToldHost:
     """A host as half of a day's networks tell it; stands for a `HostProfile`."""
 
-    of_passes: dict[str, HostCosts]
+    told: HostCosts
 
-    def costs(self, model: GpuPredictor, pass_: str) -> HostCosts:  # noqa: ARG002  # the interface of a profile
-        """Its costs in a pass."""
-        return self.of_passes[pass_]
+    def costs(self, model: GpuPredictor, pass_: str, *, is_network: bool) -> HostCosts:  # noqa: ARG002  # as a profile
+        """Its costs."""
+        return self.told
+
+
+_NORMALISED = ToldHost(HostCosts(name="normalised"))
+"""The host that the dataset is normalised to."""
 
 
 def half_of(network_id: str) -> int:
@@ -53,48 +52,26 @@ def hosts_of(rows: pd.DataFrame, traces: Sequence[TracedNetwork], model: GpuPred
     """For each pass the host of its day, told by the other half; None where too few passes tell it."""
     if "host" not in rows:
         return [None] * len(rows)
-    known = pd.DataFrame(
-        [
-            _costs(traced, model, ExecutionSettings(execution))
-            for traced, execution in zip(traces, rows["execution"], strict=True)
-        ]
-    )
-    known = known.assign(
-        host=rows["host"].to_numpy(), pass_=rows["pass"].to_numpy(), seen_s=rows["time_host_s"].to_numpy(float),
+    known = rows[["host", "pass"]].assign(
+        seen_s=rows["time_host_s"].astype(float),
         half=[half_of(name) for name in rows["subject_id"]],
+        stated_s=[
+            predict_network(model, traced, "default", execution=ExecutionSettings(execution), host=_NORMALISED)
+            .expected.host_s
+            for traced, execution in zip(traces, rows["execution"], strict=True)
+        ],
     )  # fmt: skip
     told = {
-        (host, 1 - half, pass_): _told(part, str(host), pass_)
-        for (host, half, pass_), part in known[known["seen_s"] > 0].groupby(["host", "half", "pass_"])
+        (host, 1 - half, pass_): _told(part, str(host))
+        for (host, half, pass_), part in known[known["seen_s"] > 0].groupby(["host", "half", "pass"])
     }
-    found = [told.get((row.host, row.half, row.pass_)) for row in known.itertuples()]
-    return [
-        None if one is None else ToldHost({row.pass_: one}) for one, row in zip(found, known.itertuples(), strict=True)
-    ]
+    found = [told.get(key) for key in zip(known["host"], known["half"], known["pass"], strict=True)]
+    return [None if one is None else ToldHost(one) for one in found]
 
 
-def _costs(traced: TracedNetwork, model: GpuPredictor, execution: ExecutionSettings) -> dict[str, float]:
-    """What the calls of a pass cost the median host, and how many there are of what a host pays for beside."""
-    source = model.costs(traced.operations, traced.network.pass_, execution=execution, features=traced.features)
-    host_s = source.at(["default"])["default"].mean[:, TARGETS.index(TIME_HOST_CORRECTED)]
-    return {
-        "calls_s": float(host_s[traced.composer.positions].sum()),
-        "modules": float(traced.network.module_calls),
-        "forward_calls": float(traced.calls["phase"].isin((FORWARD, LOSS)).sum()),
-        "starts": float(traced.network.pass_ == TRAINING),
-    }
-
-
-def _told(passes: pd.DataFrame, name: str, pass_: str) -> HostCosts | None:
-    """Least squares relative to each pass, no cost below zero."""
+def _told(passes: pd.DataFrame, name: str) -> HostCosts | None:
     if len(passes) < LEAST_PASSES:
         return None
-    seen_s = passes["seen_s"].to_numpy(float)
-    counts = passes[["calls_s", "modules", "forward_calls", "starts"]].to_numpy(float)
-    factor, module_s, forward_call_s, start_s = nnls(counts / seen_s[:, None], np.ones(len(seen_s)))[0]
-    overheads = HostOverheads(
-        module_s=module_s, forward_call_s=forward_call_s, backward_start_s=start_s if pass_ == TRAINING else None
-    )
-    missed = np.log(counts @ [factor, module_s, forward_call_s, start_s] / seen_s)
-    width = float(np.exp(np.quantile(np.abs(missed), COVERAGE)))
-    return HostCosts(name=name, overall=float(factor), overheads=overheads, low=1 / width, high=width)
+    logs = np.log(passes["seen_s"] / passes["stated_s"])
+    width = float(np.exp(np.quantile(np.abs(logs - logs.median()), COVERAGE)))
+    return HostCosts(name=name, overall=float(np.exp(logs.median())), low=1 / width, high=width)

@@ -94,7 +94,7 @@ def calibrate_host(
         fix = "Set XDG_DATA_HOME to a folder of yours." if folder is None else "Give another --predictors-dir."
         raise OutputError(f"{path}: cannot be written.", fix)
     found = measure_host(campaign, label=label, point=point)
-    profile = profile_of(host, found.rows, found.operations, found.calls, found.networks, found.seconds)
+    profile = profile_of(host, found.rows, found.operations, found.seconds)
     profile.write(path.parents[1])
     virtual = " (VIRTUAL GPU)" if campaign.gpu(label).device.startswith(VIRTUAL_DEVICE) else ""
     say(

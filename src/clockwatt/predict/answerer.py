@@ -138,7 +138,11 @@ def predict_points(
     source = model.costs(traced.operations, pass_, execution=execution, features=traced.features)
     if description.passes[pass_].summed and host is not None:
         raise NotPredictableError(f"{{host}} {host.name}: {description.gpu}: {NO_OTHER_HOST}. Leave {{host}} out.")
-    on_host = host.costs(model, pass_) if host else model.hosts_seen.costs(pass_, is_network=traced.is_network)
+    on_host = (
+        host.costs(model, pass_, is_network=traced.is_network)
+        if host
+        else model.hosts_seen.costs(pass_, is_network=traced.is_network)
+    )
     costs = source.at(points)
     answers = [_modelled(model, traced, point, costs[point], on_host, execution=execution) for point in points]
     unbounded = model.unmeasured_algorithms(traced.operations, pass_)
@@ -466,10 +470,9 @@ def check_fits(traced: TracedNetwork, gpu_names: list[str]) -> set[str]:
 
 def _on_host(model: GpuPredictor, traced: TracedNetwork, point: str, costs: Costs, host: HostCosts) -> HostSpan:
     """Compose the pass on a host, from costs of its operations on the median host."""
-    factors = host.factors(traced.operations[OPERATION_CLASS])
     overheads = model.description.overheads(point)
     return span(
-        traced.composer, costs.pipeline(), overheads, traced.network.pass_, host, factors, model.hosts_seen,
+        traced.composer, costs.pipeline(), overheads, traced.network.pass_, host, model.hosts_seen,
         is_network=traced.is_network,
     )  # fmt: skip
 
@@ -492,7 +495,7 @@ def _intervals(
         ends = ends_of_sum(expected, costs.mean, costs.factors, calls, is_network=is_network)
         return ends, "operations" if ends else "none", 0
     errors = described.errors
-    if errors and on_host.varies:  # measured on its own networks, and part of its range
+    if errors and on_host.varies:  # part of its range
         errors = replace(errors, composition_host=0.0)
     ends, method, networks = _of_operations(traced, costs, expected, errors)
     device_bound = (expected.device_s or 0.0) >= (expected.host_s or 0.0)

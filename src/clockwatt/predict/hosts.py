@@ -7,7 +7,7 @@ import json
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Protocol, Self
 
@@ -16,16 +16,15 @@ import pandas as pd
 from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field, TypeAdapter
 
-from clockwatt.dataset.card_host_effects import host_spreads
 from clockwatt.errors import DataFileError, RequestError
 from clockwatt.io import files
-from clockwatt.predict.composition.pipeline import COST_COLUMNS, Composer, Composition, HostOverheads, Overheads
+from clockwatt.predict.composition.pipeline import COST_COLUMNS, Composer, Composition, Overheads
 from clockwatt.predict.evaluation.errors import NORMAL_90
-from clockwatt.predict.features import CATALOGUE_COLUMNS, OPERATION_CLASS
+from clockwatt.predict.features import CATALOGUE_COLUMNS
 from clockwatt.schema import layout, tables
 from clockwatt.schema.costs import TIME_HOST_CORRECTED
 from clockwatt.schema.execution import ExecutionSettings, execution_of_json
-from clockwatt.schema.records import ANCHOR, FORWARD, HOST_LEFT_OUT, INFERENCE, LOSS, NETWORK, OK, OPERATION, TRAINING
+from clockwatt.schema.records import HOST_LEFT_OUT, OK, OPERATION
 
 _QUANTILES = (0.05, 0.5, 0.95)
 _MOST_APART = 1000.0
@@ -46,19 +45,13 @@ class HostCosts:
     name
         Of a host with a profile; None for the median of those seen.
     overall
-        Factor of all calls.
-    of_classes
-        Operation class to its factor; `overall` for others.
-    overheads
-        Overheads of the pass; None for `overall` times those of the host that the dataset is normalised to.
+        Factor of all calls, modules and starts of a backward pass.
     low, high
         90 % range of the cost of calls relative to this: over time on the host, or over the hosts seen.
     """
 
     name: str | None = None
     overall: float = 1.0
-    of_classes: Mapping[str, float] | None = None
-    overheads: HostOverheads | None = None
     low: float = 1.0
     high: float = 1.0
 
@@ -66,19 +59,6 @@ class HostCosts:
     def varies(self) -> bool:
         """Whether it is a host with a profile whose variation is known."""
         return self.name is not None and self.high > 1.0
-
-    def factors(self, classes: pd.Series) -> NDArray[np.float64]:
-        """Return the factor of each operation's host time; shape (operations,)."""
-        known = self.of_classes or {}
-        return np.array([known.get(str(name), self.overall) for name in classes], dtype=np.float64)
-
-    def on(self, overheads: Overheads, pass_: str) -> Overheads:
-        """Convert overheads of the host that the dataset is normalised to into this host's."""
-        scaled = overheads.on_host(self.overall)
-        if self.overheads is None:
-            return scaled
-        own = replace(scaled.of(pass_), host=replace(self.overheads, call_s=scaled.of(pass_).host.call_s))
-        return replace(scaled, training=own) if pass_ == TRAINING else replace(scaled, inference=own)
 
 
 def _null_for_nan(value: Any) -> Any:  # which is what pandas makes of a null
@@ -130,6 +110,11 @@ class HostsSeen:
         """Return the sessions with measured networks in a pass; none where there are too few."""
         measured = tuple(session for session in self.sessions if pass_ in session.passes)
         return measured if len(measured) >= _FEWEST_SESSIONS else ()
+
+    def networks_over_calls(self, pass_: str) -> float:
+        """Return how many times as slow whole networks find a host as its single calls do; 1 with too few networks."""
+        ratios = [session.passes[pass_] / session.factor for session in self.of_networks(pass_)]
+        return float(np.median(ratios)) if ratios else 1.0
 
     def telling(self, pass_: str, *, is_network: bool) -> tuple[Session, ...]:
         """Return the sessions to estimate hosts from: for a network `of_networks` if there are any, else all."""
@@ -289,7 +274,6 @@ def span(
     overheads: Overheads,
     pass_: str,
     host: HostCosts,
-    factors: NDArray[np.float64],
     seen: HostsSeen,
     *,
     is_network: bool,
@@ -299,11 +283,12 @@ def span(
     Parameters
     ----------
     composer, costs, overheads
-        The pass; `COST_COLUMNS` of its operations on the median host, shape (operations, 5); and its overheads.
+        The pass; `COST_COLUMNS` of its operations on the host that the dataset is normalised to, shape (operations, 5);
+        and its overheads there.
     pass_
         `inference` or `training`.
-    host, factors
-        The host, and its factor of each operation, from `HostCosts.factors`; shape (operations,).
+    host
+        The host.
     seen
         Hosts that the GPU was measured on.
     is_network
@@ -311,10 +296,9 @@ def span(
     """
 
     def on(times: float) -> Composition:
-        scaled = costs.copy()
-        scaled[:, _HOST_INDEX] *= factors * times
-        own = host.on(overheads, pass_)
-        return composer.compose(scaled, own if times == 1.0 else own.on_host(times))
+        scaled, factor = costs.copy(), host.overall * times
+        scaled[:, _HOST_INDEX] *= factor
+        return composer.compose(scaled, overheads.on_host(factor))
 
     expected, graph, telling = on(1.0), on(0.0), seen.telling(pass_, is_network=is_network)
     answer = HostAnswer(
@@ -375,12 +359,13 @@ def different_hosts(
 HOSTS_FOLDER = "hosts"
 """Beside the folders of predictors: a JSON file for each host that has a profile."""
 
-_WORTH = 2.0
-"""Number of operations at which a class has the same weight as all classes together."""
-
 
 class HostModel(Protocol):
-    """Interface of a GPU's predictors that a host's factors need."""
+    """Interface of a GPU's predictors that a host's factor needs."""
+
+    @property
+    def hosts_seen(self) -> HostsSeen:
+        """Return the hosts that the GPU was measured on."""
 
     def predict(
         self, operations: pd.DataFrame, pass_: str, point: str, *, execution: ExecutionSettings
@@ -400,13 +385,8 @@ class HostProfile:
         GPU, operating point and execution settings of the measurement.
     torch_version, measured_us, seconds
         PyTorch version, time (µs since the epoch) and duration of the measurement.
-    spread
-        Standard deviation of the log of its predicted host time: from repeated measurements of the same calls, and from
-        networks measured against the sum of their calls and `overheads`; None where neither is known.
     operations
         A few of every class and pass, with `features.CATALOGUE_COLUMNS`, `pass`, `device_work` and `host_s`.
-    overheads
-        Pass to overheads of its networks on this host; a pass is missing where too few networks were measured.
     """
 
     name: str
@@ -419,14 +399,13 @@ class HostProfile:
     torch_version: str | None
     measured_us: int
     seconds: float
-    spread: float | None
     operations: list[dict[str, Any]]
-    overheads: dict[str, HostOverheads]
 
-    def costs(self, model: HostModel, pass_: str) -> HostCosts:
-        """Return this host's factors in a pass, relative to a GPU's predictions for the same operations.
+    def costs(self, model: HostModel, pass_: str, *, is_network: bool) -> HostCosts:
+        """Return this host's factor in a pass: the median over its operations, relative to a GPU's predictions.
 
-        The factor of a class with few operations is shrunk towards that of all operations.
+        Its range is that of 90 % of single operations: networks on one host differ as much from each other. Factors of
+        classes, and costs of modules fitted to a few networks, made the predictions of whole networks worse.
         """
         own = pd.DataFrame([row for row in self.operations if row["pass"] == pass_])
         if own.empty:
@@ -436,20 +415,10 @@ class HostProfile:
         known = model.predict(own, pass_, self.point, execution=self.execution).reindex(own["operation_id"])
         ratio = own["host_s"].to_numpy(float) / known[TIME_HOST_CORRECTED].to_numpy(float)
         valid = np.isfinite(ratio) & (ratio > 0)
-        logs = pd.Series(np.log(ratio[valid]), index=own[OPERATION_CLASS].to_numpy()[valid])
-        overall = float(logs.median())
-        grouped = logs.groupby(level=0)
-        counts, medians = grouped.size(), grouped.median()
-        shrunk = np.exp(overall + (medians - overall) * counts / (counts + _WORTH))
-        width = float(np.exp(NORMAL_90 * (self.spread or 0.0)))
-        return HostCosts(
-            name=self.name,
-            overall=float(np.exp(overall)),
-            of_classes={str(name): float(value) for name, value in shrunk.items()},
-            overheads=self.overheads.get(pass_),
-            low=1 / width,
-            high=width,
-        )
+        logs = np.log(ratio[valid])
+        width = float(np.exp(NORMAL_90 * logs.std()))
+        more = model.hosts_seen.networks_over_calls(pass_) if is_network else 1.0
+        return HostCosts(name=self.name, overall=more * float(np.exp(np.median(logs))), low=1 / width, high=width)
 
     def write(self, predictors_dir: Path) -> Path:
         """Write the profile beside the predictors; return the file.
@@ -470,11 +439,10 @@ class HostProfile:
         path = next((one for one in paths if one.exists()), paths[0])
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
-            overheads = {pass_: HostOverheads(**costs) for pass_, costs in content.pop("overheads").items()}
             wanted = {*CATALOGUE_COLUMNS, "pass", "device_work", "host_s"}
             lacking = [row for row in content["operations"] if not wanted <= row.keys()]
             (execution,) = execution_of_json(content)
-            profile = cls(**content, execution=execution, overheads=overheads)
+            profile = cls(**content, execution=execution)
         except FileNotFoundError:
             there = sorted({file.stem for one in paths for file in one.parent.glob("*.json")})
             raise RequestError(
@@ -505,14 +473,6 @@ def user_folder() -> Path:
     return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "clockwatt"
 
 
-class _ComparedModel(Protocol):
-    """Interface of a GPU's predictors that a factor relative to the median host needs."""
-
-    @property
-    def hosts_seen(self) -> HostsSeen:
-        """Return the hosts that the GPU was measured on."""
-
-
 @dataclass(frozen=True)
 class ScaledHost:
     """Host without a profile, of which one factor is known.
@@ -528,26 +488,20 @@ class ScaledHost:
     name: str
     factor: float
 
-    def costs(self, model: _ComparedModel, pass_: str) -> HostCosts:
-        """Return the costs of a network's pass on this host; their variation is not known."""
-        median = model.hosts_seen.costs(pass_, is_network=True)
+    def costs(self, model: HostModel, pass_: str, *, is_network: bool) -> HostCosts:
+        """Return the costs of a pass on this host; their variation is not known."""
+        median = model.hosts_seen.costs(pass_, is_network=is_network)
         return HostCosts(name=self.name, overall=median.overall * self.factor)
 
 
-_PER_CLASS = 4
-"""Operations of a class that are kept; few suffice, since host time depends on the class more than on the size."""
-
-
-def profile_of(
-    name: str, rows: pd.DataFrame, operations: pd.DataFrame, calls: pd.DataFrame, networks: pd.DataFrame, seconds: float
-) -> HostProfile:
+def profile_of(name: str, rows: pd.DataFrame, operations: pd.DataFrame, seconds: float) -> HostProfile:
     """Make the profile of a host from measurements.
 
     Parameters
     ----------
     name
         What the user calls it.
-    rows, operations, calls, networks, seconds
+    rows, operations, seconds
         See `measure.calibrate.host.HostMeasurements`.
 
     Raises
@@ -555,20 +509,13 @@ def profile_of(
     DataFileError
         If nothing was measured.
     """
-    fine = rows[rows["status"] == OK]
+    fine = rows[(rows["status"] == OK) & (rows["kind"] == OPERATION)]
     in_pass, alone = (fine[column].astype(float) for column in ("time_host_in_pass_s", "time_host_s"))
-    fine = fine.assign(host_s=in_pass.fillna(alone))
-    of_operations = fine[(fine["kind"] == OPERATION) & fine["host_s"].notna()]
-    if of_operations.empty:
+    fine = fine.assign(host_s=in_pass.fillna(alone)).dropna(subset="host_s")
+    if fine.empty:
         raise DataFileError(f"host {name}: no operation could be measured. See the messages above.")
-    key = ["operation_id", "pass"]
-    measured = of_operations.rename(columns={"subject_id": "operation_id"})[[*key, "host_s"]]
-    anchors = fine[fine["kind"] == ANCHOR].assign(session_id="all")
-    spreads = host_spreads(anchors) if len(anchors) else pd.Series(dtype=float)
-    first = of_operations.sort_values("started_us").iloc[0]
-    host_s = measured.set_index(key)["host_s"]
-    whole = fine[fine["kind"] == NETWORK]
-    found = {pass_: _overheads(whole, calls, networks, host_s, pass_) for pass_ in (INFERENCE, TRAINING)}
+    measured = operations.merge(fine.rename(columns={"subject_id": "operation_id"})[[*_KEY, "host_s"]], on=_KEY)
+    first = fine.sort_values("started_us").iloc[0]
     return HostProfile(
         name=name,
         host=str(first["host"]),
@@ -580,59 +527,13 @@ def profile_of(
         torch_version=_text(first["torch_version"]),
         measured_us=int(first["started_us"]),
         seconds=round(seconds, 1),
-        spread=_spread(spreads.iloc[:1].to_numpy(float), *(off for _, off in filter(None, found.values()))),
-        operations=_kept(operations.merge(measured, on=key)),
-        overheads={pass_: known[0] for pass_, known in found.items() if known is not None},
+        operations=json.loads(measured[_COLUMNS].to_json(orient="records", double_precision=15)),
     )
-
-
-def _spread(of_anchors: NDArray[np.float64], *off: NDArray[np.float64]) -> float | None:
-    """Return the log standard deviation: variation of reference operations, and errors on the host's networks."""
-    missed = np.concatenate([np.zeros(0), *off])
-    parts = [*of_anchors[np.isfinite(of_anchors)], *([np.sqrt(np.mean(missed**2))] if len(missed) else [])]
-    return float(np.linalg.norm(parts)) if parts else None
 
 
 def _text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _kept(measured: pd.DataFrame) -> list[dict[str, Any]]:
-    """Select a few operations of every class and pass, those with the shortest specs, as plain values."""
-    columns = [*CATALOGUE_COLUMNS, "pass", "device_work", "host_s"]
-    ordered = measured.assign(length=measured["spec"].str.len()).sort_values(["pass", OPERATION_CLASS, "length"])
-    kept = ordered.groupby(["pass", OPERATION_CLASS], sort=False).head(_PER_CLASS)
-    found: list[dict[str, Any]] = json.loads(kept[columns].to_json(orient="records", double_precision=15))
-    return found
-
-
-def _overheads(
-    whole: pd.DataFrame, calls: pd.DataFrame, networks: pd.DataFrame, host_s: pd.Series, pass_: str
-) -> tuple[HostOverheads, NDArray[np.float64]] | None:
-    """Estimate what modules, forward calls and the start of a backward pass add to the calls of a pass.
-
-    Non-negative least squares, relative to each pass. Return the costs, and each network's error relative to its time;
-    None unless there are more networks than costs.
-    """
-    from scipy.optimize import nnls  # here, because answers need no scipy
-
-    found = []
-    for row in whole[whole["pass"] == pass_].to_dict("records"):
-        own = calls[(calls["network_id"] == row["subject_id"]) & (calls["pass"] == pass_)]
-        calls_s = host_s.reindex(pd.MultiIndex.from_frame(own[["operation_id", "pass"]])).to_numpy(float)
-        pass_s = float(row["time_host_s"])
-        network = networks[(networks["network_id"] == row["subject_id"]) & (networks["pass"] == pass_)].iloc[0]
-        counts = [float(network["module_calls"]), float(own["phase"].isin((FORWARD, LOSS)).sum())]
-        starts = [1.0] if pass_ == TRAINING else []
-        found.append([pass_s, pass_s - float(calls_s.sum()), *counts, *starts])
-    known = np.array([values for values in found if np.isfinite(values).all()], dtype=float)
-    if not len(known) or len(known) <= known.shape[1] - 2:
-        return None
-    counts, beyond = known[:, 2:] / known[:, :1], known[:, 1] / known[:, 0]
-    costs, _ = nnls(counts, beyond)
-    overheads = HostOverheads(
-        module_s=float(costs[0]),
-        forward_call_s=float(costs[1]),
-        backward_start_s=float(costs[2]) if pass_ == TRAINING else None,
-    )
-    return overheads, beyond - counts @ costs
+_KEY = ["operation_id", "pass"]
+_COLUMNS = [*CATALOGUE_COLUMNS, "pass", "device_work", "host_s"]

@@ -1,4 +1,4 @@
-"""Calibrate a host within a minute: measure the operations of a few networks, and these networks whole.
+"""Calibrate a host within 20 s: measure a few operations of every class that a few networks call.
 
 Time alone is measured, by the session that measures shards too; nothing of it reaches the campaign's store.
 """
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
+import pyarrow as pa
 
 from clockwatt.config import CampaignConfig, NetworkConfig, OperatingPoint
 from clockwatt.gpu.interface import GpuNotFoundError
@@ -22,11 +23,13 @@ from clockwatt.measure.calibrate.call_costs import NETWORKS
 from clockwatt.measure.session import measure_shard
 from clockwatt.measure.tasks import Shard
 from clockwatt.operations.catalogue import write_catalogue
-from clockwatt.schema.layout import CALLS_FILE, NETWORKS_FILE, OPERATIONS_FILE
-from clockwatt.schema.records import CALL_SCHEMA, MEASUREMENT_SCHEMA, NETWORK_SCHEMA, OPERATION_SCHEMA, TIME
+from clockwatt.schema.layout import OPERATIONS_FILE
+from clockwatt.schema.records import MEASUREMENT_SCHEMA, OPERATION_SCHEMA, TIME
 
 SECONDS = 50.0
 """Time, in s, after which no measurement is started; closing takes the rest of a minute."""
+_PER_CLASS = 4
+"""Operations of a class and pass; few suffice, since host time depends on the class more than on the size."""
 
 
 @dataclass(frozen=True)
@@ -36,17 +39,15 @@ class HostMeasurements:
     Attributes
     ----------
     rows
-        Columns of `MEASUREMENT_SCHEMA`: operations, networks and the reference operations around them.
-    operations, calls, networks
-        Columns of the catalogue's tables.
+        Columns of `MEASUREMENT_SCHEMA`: operations and the reference operations around them.
+    operations
+        Columns of `OPERATION_SCHEMA`.
     seconds
         Total duration.
     """
 
     rows: pd.DataFrame
     operations: pd.DataFrame
-    calls: pd.DataFrame
-    networks: pd.DataFrame
     seconds: float
 
 
@@ -59,8 +60,7 @@ def measure_host(
 ) -> HostMeasurements:
     """Measure this host with one of a campaign's GPUs at an operating point.
 
-    `networks` are whole networks and their operations; with three or more, the costs of modules and calls can be
-    fitted.
+    `networks` are those whose operations are measured.
 
     Raises
     ------
@@ -72,22 +72,22 @@ def measure_host(
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         write_catalogue(own, folder)
-        tables = []
-        for whole in (True, False):  # networks first: they are few, and say what modules cost
-            output = folder / f"measured-{whole}.parquet"
-            measure_shard(
-                own, label=label, point=point, shard=Shard(1, 1, whole), catalogue_dir=folder,
-                store_dir=folder / "store", output=output,
-                stop_after_s=max(0.0, SECONDS - (time.monotonic() - begun_s)),
-            )  # fmt: skip
-            tables.append(files.read_table(output, MEASUREMENT_SCHEMA).to_pandas())
-        return HostMeasurements(
-            rows=pd.concat(tables, ignore_index=True),
-            operations=files.read_table(folder / OPERATIONS_FILE, OPERATION_SCHEMA).to_pandas(),
-            calls=files.read_table(folder / CALLS_FILE, CALL_SCHEMA).to_pandas(),
-            networks=files.read_table(folder / NETWORKS_FILE, NETWORK_SCHEMA).to_pandas(),
-            seconds=time.monotonic() - begun_s,
-        )
+        operations = few_of_each(files.read_table(folder / OPERATIONS_FILE, OPERATION_SCHEMA).to_pandas())
+        kept = pa.Table.from_pandas(operations, OPERATION_SCHEMA, preserve_index=False)
+        files.write_table(kept, folder / OPERATIONS_FILE)
+        output = folder / "measured.parquet"
+        measure_shard(
+            own, label=label, point=point, shard=Shard(1, 1, networks=False), catalogue_dir=folder,
+            store_dir=folder / "store", output=output, stop_after_s=max(0.0, SECONDS - (time.monotonic() - begun_s)),
+        )  # fmt: skip
+        rows = files.read_table(output, MEASUREMENT_SCHEMA).to_pandas()
+        return HostMeasurements(rows, operations, time.monotonic() - begun_s)
+
+
+def few_of_each(operations: pd.DataFrame) -> pd.DataFrame:
+    """Select a few operations of every class and pass, those with the shortest specs."""
+    ordered = operations.assign(length=operations["spec"].str.len()).sort_values(["pass", "operation_class", "length"])
+    return ordered.groupby(["pass", "operation_class"], sort=False).head(_PER_CLASS).drop(columns="length")
 
 
 def campaign_here(gpu: str | None) -> tuple[CampaignConfig, str]:
