@@ -33,7 +33,7 @@ class ToldHost:
 
     told: HostCosts
 
-    def costs(self, model: GpuPredictor, pass_: str, *, is_network: bool) -> HostCosts:  # noqa: ARG002  # as a profile
+    def costs(self, model: GpuPredictor, pass_: str) -> HostCosts:  # noqa: ARG002  # the interface of a profile
         """Its costs."""
         return self.told
 

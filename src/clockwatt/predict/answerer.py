@@ -138,11 +138,7 @@ def predict_points(
     source = model.costs(traced.operations, pass_, execution=execution, features=traced.features)
     if description.passes[pass_].summed and host is not None:
         raise NotPredictableError(f"{{host}} {host.name}: {description.gpu}: {NO_OTHER_HOST}. Leave {{host}} out.")
-    on_host = (
-        host.costs(model, pass_, is_network=traced.is_network)
-        if host
-        else model.hosts_seen.costs(pass_, is_network=traced.is_network)
-    )
+    on_host = host.costs(model, pass_) if host else model.hosts_seen.costs(pass_, is_network=traced.is_network)
     costs = source.at(points)
     answers = [_modelled(model, traced, point, costs[point], on_host, execution=execution) for point in points]
     unbounded = model.unmeasured_algorithms(traced.operations, pass_)

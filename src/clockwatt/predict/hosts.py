@@ -111,11 +111,6 @@ class HostsSeen:
         measured = tuple(session for session in self.sessions if pass_ in session.passes)
         return measured if len(measured) >= _FEWEST_SESSIONS else ()
 
-    def networks_over_calls(self, pass_: str) -> float:
-        """Return how many times as slow whole networks find a host as its single calls do; 1 with too few networks."""
-        ratios = [session.passes[pass_] / session.factor for session in self.of_networks(pass_)]
-        return float(np.median(ratios)) if ratios else 1.0
-
     def telling(self, pass_: str, *, is_network: bool) -> tuple[Session, ...]:
         """Return the sessions to estimate hosts from: for a network `of_networks` if there are any, else all."""
         return (self.of_networks(pass_) if is_network else ()) or self.sessions
@@ -401,11 +396,10 @@ class HostProfile:
     seconds: float
     operations: list[dict[str, Any]]
 
-    def costs(self, model: HostModel, pass_: str, *, is_network: bool) -> HostCosts:
+    def costs(self, model: HostModel, pass_: str) -> HostCosts:
         """Return this host's factor in a pass: the median over its operations, relative to a GPU's predictions.
 
-        Its range is that of 90 % of single operations: networks on one host differ as much from each other. Factors of
-        classes, and costs of modules fitted to a few networks, made the predictions of whole networks worse.
+        Its range is that of 90 % of single operations: networks on one host differ as much from each other.
         """
         own = pd.DataFrame([row for row in self.operations if row["pass"] == pass_])
         if own.empty:
@@ -417,8 +411,7 @@ class HostProfile:
         valid = np.isfinite(ratio) & (ratio > 0)
         logs = np.log(ratio[valid])
         width = float(np.exp(NORMAL_90 * logs.std()))
-        more = model.hosts_seen.networks_over_calls(pass_) if is_network else 1.0
-        return HostCosts(name=self.name, overall=more * float(np.exp(np.median(logs))), low=1 / width, high=width)
+        return HostCosts(name=self.name, overall=float(np.exp(np.median(logs))), low=1 / width, high=width)
 
     def write(self, predictors_dir: Path) -> Path:
         """Write the profile beside the predictors; return the file.
@@ -488,9 +481,9 @@ class ScaledHost:
     name: str
     factor: float
 
-    def costs(self, model: HostModel, pass_: str, *, is_network: bool) -> HostCosts:
-        """Return the costs of a pass on this host; their variation is not known."""
-        median = model.hosts_seen.costs(pass_, is_network=is_network)
+    def costs(self, model: HostModel, pass_: str) -> HostCosts:
+        """Return the costs of a network's pass on this host; their variation is not known."""
+        median = model.hosts_seen.costs(pass_, is_network=True)
         return HostCosts(name=self.name, overall=median.overall * self.factor)
 
 

@@ -95,21 +95,6 @@ def test_a_profile_has_a_few_operations_of_every_class_and_pass(profile) -> None
     assert min(linear) > virtual._HOST_FORWARD_S
 
 
-def test_networks_are_as_much_slower_than_calls_as_on_the_hosts_seen(predictors, traced, slower) -> None:
-    path = predictors.predictors_dir / "a30" / layout.HOSTS_SEEN_FILE
-    sessions = [
-        {"host": f"n{factor}", "cpu_model": None, "factor": factor, "passes": {"inference": ratio * factor}}
-        for factor, ratio in ((0.5, 1.1), (1.0, 1.2), (4.0, 1.5))
-    ]
-    path.write_text(json.dumps({"sessions": sessions}))
-    again = load(predictors.predictors_dir, catalogue_dir=predictors.catalogue_dir)
-    slower(3.0)
-    costs = HostProfile.read(predictors.predictors_dir, "node2").costs
-    model = again.models["a30"]
-    assert costs(model, "inference", is_network=True).overall == pytest.approx(1.2 * 3.0)
-    assert costs(model, "inference", is_network=False).overall == pytest.approx(3.0)
-
-
 def test_a_profile_is_read_as_it_was_written(profile, tmp_path) -> None:
     assert json.loads(profile.write(tmp_path).read_text())["name"] == "node1"
     assert HostProfile.read(tmp_path, "node1") == profile

@@ -154,9 +154,7 @@ class Steps:
         self._host: HostProfile | ScaledHost | None = predictors.profile(request.host)
         if self._host is not None:
             median = self.model.hosts_seen.costs(TRAINING, is_network=True)
-            self._links = self._links.on_host(
-                self._host.costs(self.model, TRAINING, is_network=True).overall / median.overall
-            )
+            self._links = self._links.on_host(self._host.costs(self.model, TRAINING).overall / median.overall)
         elif self._links.host_relative_to_median is not None and not self.model.described(TRAINING).summed:
             self._host = ScaledHost(f"of {self._links.name}", self._links.host_relative_to_median)
 
