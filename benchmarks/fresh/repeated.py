@@ -33,7 +33,7 @@ def main() -> None:
     ]
     later = float((both["started_us_again"] - both["started_us"]).median()) / 60e6
     result_file.write(
-        "unseen-networks", "The same passes minutes later", ["bound", "passes", *QUANTITIES.values()], rows,
+        "unseen-networks", "The same passes minutes later", ["bound", "pairs", *QUANTITIES.values()], rows,
         file=result_file.RESULTS / "fresh-repeated.json", hardware=f"1 × {both['gpu_name'].iloc[0]}",
         notes=[f"Second measurement relative to the first, {later:.0f} minutes later: median / 90th percentile."],
     )  # fmt: skip

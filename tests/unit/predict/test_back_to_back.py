@@ -135,7 +135,7 @@ def test_what_needs_device_or_host_time_is_refused(made):
     measured = model.with_measured(MeasuredOperations("default", TF32, {}, {}))
     with pytest.raises(NotPredictableError, match="new device times cannot be combined"):
         measured.costs(traced.operations, "inference", execution=TF32)
-    profile = HostProfile("box", "box", None, "a30", "default", True, False, None, 0, 1.0, None, [], {})
+    profile = HostProfile("box", "box", None, "a30", "default", True, False, None, 0, 1.0, [])
     with pytest.raises(NotPredictableError, match="host box: a30: back-to-back times alone"):
         predict_network(model, traced, "default", host=profile)
     with pytest.raises(NotPredictableError, match=r"no GPU to choose from\. a30: back-to-back times alone"):
