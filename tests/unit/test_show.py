@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 import shutil
+from dataclasses import replace
 
 import pandas as pd
 import pytest
