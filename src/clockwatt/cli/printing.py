@@ -119,17 +119,20 @@ def tf32_words(answer: Answer) -> str | None:
 
 def memory_words(memory: PassMemory, of: str = "Memory") -> str:
     """`Memory: 2.9 GiB (2.84–3.06) allocated, 3.4 GiB reserved, of 140 GiB: fits. At the peak: inputs 18 MiB, …`."""
+    from clockwatt.predict.memory import CONTEXT_BYTES
+
     ends = (memory.allocated_low_bytes, memory.allocated_high_bytes)
     of += " of the eager pass" * memory.eager
     text = f"{of}: {binary(memory.allocated_bytes, ends)} allocated, {binary(memory.reserved_bytes)} reserved"
     if memory.gpu_bytes is not None:
-        free = memory.gpu_bytes - memory.context_bytes
+        free = memory.gpu_bytes - memory.used_bytes
         verdict = "fits" if memory.fits else "does not fit"
         if ends[0] <= free < ends[1]:
             verdict = f"probably {verdict}"
         if memory.fits and memory.reserved_bytes > free:
             verdict = f"{verdict}, but PyTorch must free unused blocks, which takes time"
-        text += f", of {binary(memory.gpu_bytes)}: {verdict}"
+        shared = memory.used_bytes != CONTEXT_BYTES
+        text += f", of {f'{binary(free)} free of ' * shared}{binary(memory.gpu_bytes)}: {verdict}"
     parts = (f"{name.replace('_', ' ')} {binary(size)}" for name, size in memory.parts.items() if size)
     return f"{text}. At the peak: {', '.join(parts)}."
 

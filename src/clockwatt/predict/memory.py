@@ -48,8 +48,8 @@ class PassMemory:
         Most that PyTorch has allocated at once, and the ends of its 90 % interval.
     reserved_bytes
         Most that PyTorch's caching allocator has reserved with unlimited memory.
-    context_bytes
-        The CUDA context, which PyTorch does not count.
+    used_bytes
+        What PyTorch does not count: the CUDA context, and what other processes hold.
     parts
         What is allocated at the peak, by `MEMORY_KINDS`; the sum is `allocated_bytes`.
     gpu_bytes
@@ -66,7 +66,7 @@ class PassMemory:
     allocated_low_bytes: int
     allocated_high_bytes: int
     reserved_bytes: int
-    context_bytes: int
+    used_bytes: int
     parts: Mapping[str, int]
     gpu_bytes: int | None
     fits: bool | None
@@ -117,7 +117,7 @@ def pass_memory(
         round(allocator.peak_allocated * low),
         round(allocator.peak_allocated * high),
         allocator.peak_reserved,
-        CONTEXT_BYTES,
+        used_bytes,
         parts,
         capacity,
         fits,

@@ -10,6 +10,7 @@ from torch import nn
 
 import clockwatt
 from clockwatt.cli.fit_memory import measured
+from clockwatt.cli.printing import memory_words
 from clockwatt.errors import ClockwattError, RequestError
 from clockwatt.operations.trace import memory as memory_trace
 from clockwatt.predict.fit_memory import Largest, fit_memory, search
@@ -93,6 +94,13 @@ def test_layers_take_what_their_weights_do(predictors):
     found, _ = fit_memory(predictors, request, "layers")
     of_layer = 4 * 8192**2
     assert found.size == pytest.approx((found.memory.gpu_bytes - found.used_bytes) / of_layer, rel=0.03)
+
+
+def test_memory_of_other_processes_is_told_and_counts_in_the_verdict(predictors):
+    request = Request.of(network=STACK, inputs=("8,8192",), gpus=("a30",))
+    alone, shared = (fit_memory(predictors, request, "layers", other_bytes=used)[0] for used in (0, 20 * 2**30))
+    assert " of 24 GiB: probably fits" in memory_words(alone.memory)
+    assert " of 3.5 GiB free of 24 GiB: probably fits" in memory_words(shared.memory)
 
 
 def test_a_network_without_a_number_of_layers_is_one_message(predictors):

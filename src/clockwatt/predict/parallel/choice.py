@@ -183,7 +183,7 @@ def _lacks(answer: ParallelAnswer) -> str | None:
     if answer.memory_bytes is None or of_one is None or of_one.gpu_bytes is None:
         return None
     needed = max(answer.memory_bytes)
-    if needed + of_one.context_bytes <= of_one.gpu_bytes:
+    if needed + of_one.used_bytes <= of_one.gpu_bytes:
         return None
     there = of_one.gpu_bytes / 2**30
     return f"Does not fit: a rank needs {needed / 2**30:.1f} GiB; {answer.single.gpu} has {there:.1f} GiB."
