@@ -1,3 +1,4 @@
+import os
 import stat
 
 import pytest
@@ -120,10 +121,15 @@ def test_gpus_sensors_and_permission_are_told_without_touching_anything(nvml, in
     assert [nvml.card(index).settings_made for index in range(3)] == [0, 0, 0]
 
 
-def test_unlike_gpus_in_unknown_order_are_told(nvml, in_worker, monkeypatch):
+def examined_without_variables():
+    for name in ("CUDA_DEVICE_ORDER", "CUDA_VISIBLE_DEVICES"):  # which other tests may have set in the worker
+        os.environ.pop(name, None)
+    return doctor.examine()
+
+
+def test_unlike_gpus_in_unknown_order_are_told(nvml, in_worker):
     nvml.install("NVIDIA H200", "NVIDIA A30")
-    monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
-    ((state, text),) = lines(in_worker(doctor.examine), "CUDA")
+    ((state, text),) = lines(in_worker(examined_without_variables), "CUDA")
     assert state == "missing"
     assert "CUDA_DEVICE_ORDER=PCI_BUS_ID" in text
 

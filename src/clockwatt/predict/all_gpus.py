@@ -16,7 +16,7 @@ from clockwatt.config import NetworkConfig, OperatingPoint, Pass
 from clockwatt.errors import ClockwattError, RequestError, did_you_mean
 from clockwatt.gpu.specs import UnknownGpuError, find_spec
 from clockwatt.predict import recommend as recommending
-from clockwatt.predict.answer import Answer, Ends
+from clockwatt.predict.answer import Answer
 from clockwatt.predict.answerer import (
     OperationCosts,
     Overview,
@@ -487,8 +487,11 @@ def layers(answer: Answer, forward: Answer | None = None, depth: int | None = No
     if depth is not None and (not isinstance(depth, int) or depth < 1):
         raise RequestError(f"{{depth}} {depth!r}: give a whole number of 1 or more.")
     table = _shares(answer, answer.detail, depth)
-    for name in ("time_s", "energy_j"):
-        _widen(table, name, getattr(answer, name), answer.intervals.get(name))
+    for name, low, high in (("time_s", "time_s_low", "time_s_high"), ("energy_j", "energy_j_low", "energy_j_high")):
+        value, ends = getattr(answer, name), answer.intervals.get(name)
+        if value and ends is not None:  # at least as wide, relatively, as the pass's, whose errors they share
+            table[low] = np.minimum(table[low], table[name] * ends[0] / value)
+            table[high] = np.maximum(table[high], table[name] * ends[1] / value)
     if forward is None:
         table["forward_s"], table["backward_s"] = table["time_s"], 0.0
     else:
@@ -551,14 +554,6 @@ def _with_energy(
     seconds = table[["time_s", "device_s"]].max(axis=1)
     table["power_w"] = table["energy_j"] / seconds.where(seconds > 0)
     return table
-
-
-def _widen(table: pd.DataFrame, name: str, value: float | None, ends: Ends | None) -> None:
-    """Widen the modules' intervals to the relative width of the pass's, which covers errors that they share."""
-    if value and ends is not None:
-        low, high = (table[name] * end / value for end in ends)
-        table[f"{name}_low"] = np.minimum(table[f"{name}_low"], low)
-        table[f"{name}_high"] = np.maximum(table[f"{name}_high"], high)
 
 
 def _widths(

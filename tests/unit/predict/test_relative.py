@@ -139,9 +139,11 @@ def test_a_long_name_is_not_broken_where_a_terminal_is_narrow(predictors, capsys
 
 def test_what_is_typed_is_printed_and_given_as_json(ask):
     asked = ("predict", *NETWORK, "--gpu", "a30", "--point", "sm900", "--relative-to", "a30@sm1440")
-    printed = " ".join(ask(*asked).split())
+    lines = ask(*asked).splitlines()
+    assert [line for line in lines if "relative to" in line]
+    assert not [line for line in lines if "relative to" in line and "Warning:" in line]
+    printed = " ".join(" ".join(lines).split())
     assert "relative to a30 (VIRTUAL GPU) at sm1440." in printed
-    assert "Warning:" not in "".join(line for line in printed.splitlines() if "relative to" in line)
     told = json.loads(ask(*asked, "--json"))["relative_to"]
     assert f"time × {told['time_ratio']:.2f} (" in printed
     low, high = told["intervals"]["energy_ratio"]
