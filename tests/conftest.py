@@ -59,11 +59,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Return the cores, or 0, which is this process alone: for a single file, and for tests that share one Slurm."""
+    """Return three for two cores, since tests wait; 0, this process alone, for one file and tests on one Slurm."""
     files = _files(config)
     if config.getoption("--slurm") or (len(files) == 1 == len(config.option.file_or_dir)):
         return 0
-    return min(len(os.sched_getaffinity(0)), PROCESSES_AT_MOST)
+    return min(3 * len(os.sched_getaffinity(0)) // 2, PROCESSES_AT_MOST)
 
 
 def _files(config: pytest.Config) -> list[str]:
