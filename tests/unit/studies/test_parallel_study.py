@@ -59,6 +59,17 @@ def test_stages_together_compute_what_the_network_does(begins):
         torch.testing.assert_close(of_stage[0], parameter.grad)
 
 
+def test_a_stage_may_begin_with_a_write_into_its_input():
+    network = config.parse_network({"name": "vgg11", "input": [1, 3, 32, 32]}, source="test")
+    stages = [build_network(network, CPU, pass_="training", training=TrainingConfig()) for _ in range(2)]
+    first, last = (Stage(stage, ["features.1"], place) for place, stage in enumerate(stages))  # a ReLU in place
+    sent = first()
+    given = sent.detach().requires_grad_()
+    last(given).backward()
+    sent.backward(given.grad)
+    assert stages[0].module.get_parameter("features.0.weight").grad.any()
+
+
 def two_stages(rank):  # what ranks are called with
     network = config.parse_network({"name": "support.small_networks:tail", "input": [4, 16]}, source="test")
     own = build_network(network, CPU, pass_="training", training=TrainingConfig())

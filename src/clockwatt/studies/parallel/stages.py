@@ -40,7 +40,7 @@ class Stage:
 
     def __init__(self, built: BuiltNetwork, begins: Sequence[str], place: int) -> None:
         self._built, module = built, built.module
-        events, inputs, outputs = _recorded(built, begins)
+        events, inputs, outputs, written = _recorded(built, begins)
         first, last = place == 0, place == len(begins)
         start = 0 if first else events.index((begins[place - 1], True))
         end = len(events) if last else events.index((begins[place], True))
@@ -50,7 +50,7 @@ class Stage:
         earlier, later = before - within - after, after - before - within
         self.received = None if first else torch.empty_like(inputs[begins[place - 1]])
         self.sent = None if last else torch.empty_like(inputs[begins[place]])
-        self._given = self.received
+        self._given, self._writes = self.received, not first and begins[place - 1] in written
         _replace(module, earlier, later, within - before - after, outputs)
         if not first:
             module.get_submodule(begins[place - 1]).register_forward_pre_hook(self._inject, with_kwargs=True)
@@ -59,9 +59,12 @@ class Stage:
             setattr(module.get_submodule(above), part, _End())
 
     def _inject(self, _: Any, given: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, Any]:
+        hidden = self._given
+        if self._writes and hidden is not None:  # autograd refuses to write into what was received
+            hidden = hidden.clone()
         if given:
-            return (self._given, *given[1:]), named
-        return given, {**named, "hidden_states": self._given}
+            return (hidden, *given[1:]), named
+        return given, {**named, "hidden_states": hidden}
 
     def __call__(self, given: torch.Tensor | None = None) -> torch.Tensor:
         """Return what goes to the next stage, or the loss."""
@@ -141,11 +144,17 @@ def _hidden(given: tuple[torch.Tensor, ...], named: dict[str, torch.Tensor]) -> 
 
 def _recorded(
     built: BuiltNetwork, begins: Sequence[str]
-) -> tuple[list[Event], dict[str, torch.Tensor], dict[str, Any]]:
-    """Return starts and ends of modules in a forward pass, inputs of the modules that begin stages, and all outputs."""
+) -> tuple[list[Event], dict[str, torch.Tensor], dict[str, Any], set[str]]:
+    """Run a forward pass.
+
+    Return starts and ends of its modules, inputs of the modules that begin stages, all outputs, and which of the
+    modules that begin stages write into their input.
+    """
     events: list[Event] = []
     inputs: dict[str, torch.Tensor] = {}
     outputs: dict[str, Any] = {}
+    versions: dict[str, int] = {}
+    written: set[str] = set()
     hooks = []
 
     def hook(name: str, module: torch.nn.Module) -> None:
@@ -153,10 +162,13 @@ def _recorded(
             events.append((name, True))
             if name in begins:
                 inputs[name] = _hidden(given, named)
+                versions[name] = inputs[name]._version
 
         def ended(_: Any, __: Any, output: Any) -> None:
             events.append((name, False))
             outputs[name] = output
+            if name in versions and inputs[name]._version > versions[name]:
+                written.add(name)
 
         hooks.append(module.register_forward_pre_hook(started, with_kwargs=True))
         hooks.append(module.register_forward_hook(ended))
@@ -167,7 +179,7 @@ def _recorded(
         built.loss()
     for one in hooks:
         one.remove()
-    return events, inputs, outputs
+    return events, inputs, outputs, written
 
 
 def _replace(
