@@ -9,7 +9,7 @@ Measured peaks begin with the network's construction on the GPU, in float32 befo
 takes more than they do are left out: their measurement does not show the pass. `--runs` takes what `memory_on_gpu.py`
 wrote on an H100, reserved memory with it, and changes no interval. `--captured` scores CUDA graphs that
 `compiled/measure.py` captured, but those that were looked at during development. `--compiled` scores passes that it
-compiled: intervals are fitted to the first set; the others, in `compiled/second` and `compiled/third`, are held out.
+compiled in three sets; predictions were developed on the first. The intervals of a set come from the other two.
 """
 
 from __future__ import annotations
@@ -278,28 +278,27 @@ def _ends(ratios: pd.Series) -> list[float]:
 
 def score_compiled(*, write_errors: bool) -> None:
     """Compare compiled passes of all sets with what is predicted, and write the JSON."""
-    table, refused = compared_in_mode("compiled", COMPILE)
-    ends = {error_group(str(pass_), tf32=True, compiled=True): _ends(part["allocated"])
-            for pass_, part in table.groupby("pass")}  # fmt: skip
+    folders = {"first": "compiled", "second": "compiled/second", "third": "compiled/third"}
+    compared = {name: compared_in_mode("compiled", COMPILE, folder=folder) for name, folder in folders.items()}
+    tables = {name: table for name, (table, _) in compared.items()}
     if write_errors:
-        _write_ends(ends)
-    for place, ratio in table["allocated"].items():
-        others = table[(table["pass"] == table["pass"][place]) & (table.index != place)]["allocated"]
-        low, high = _ends(others)
-        table.loc[place, "held"] = low <= ratio <= high
-    notes = [
-        "Predictions were developed on these passes.",
-        "Coverage is that of intervals from the errors of all other passes; predictions use those of all.",
-    ]
-    write_in_mode(table, "compiled", "compiled passes", "memory-compiled.json", [*notes, *refused])
-    for of in ("second", "third"):
-        held_out, refused = compared_in_mode("compiled", COMPILE, folder=f"compiled/{of}")
-        limits = [ends[error_group(str(pass_), tf32=True, compiled=True)] for pass_ in held_out["pass"]]
-        held_out["held"] = [low <= ratio <= high
-                            for (low, high), ratio in zip(limits, held_out["allocated"], strict=True)]  # fmt: skip
-        notes = ["Nothing was fitted to these passes; intervals come from the errors of the first set."]
-        write_in_mode(held_out, f"compiled, {of} set", f"a {of} set of compiled passes", f"memory-compiled-{of}.json",
-                      [*notes, *refused], cards="1 card")  # fmt: skip
+        _write_ends(_ends_of_passes(pd.concat(tables)))
+    for name, (table, refused) in compared.items():
+        ends = _ends_of_passes(pd.concat([other for of, other in tables.items() if of != name]))
+        limits = [ends[error_group(str(pass_), tf32=True, compiled=True)] for pass_ in table["pass"]]
+        table["held"] = [low <= ratio <= high for (low, high), ratio in zip(limits, table["allocated"], strict=True)]
+        title, suffix = ("compiled", "") if name == "first" else (f"compiled, {name} set", f"-{name}")
+        notes = ["Coverage is that of intervals from the errors of the other sets; predictions use those of all sets."]
+        notes += ["Predictions were developed on these passes."] if name == "first" else []
+        cards = {} if name == "first" else {"cards": "1 card"}
+        of = "compiled passes" if name == "first" else f"a {name} set of compiled passes"
+        write_in_mode(table, title, of, f"memory-compiled{suffix}.json", [*notes, *refused], **cards)
+
+
+def _ends_of_passes(table: pd.DataFrame) -> dict[str, list[float]]:
+    """Return the ends of the intervals of compiled passes, by group of errors."""
+    groups = table.groupby("pass")
+    return {error_group(str(of), tf32=True, compiled=True): _ends(part["allocated"]) for of, part in groups}
 
 
 def main() -> None:
