@@ -13,7 +13,6 @@ from clockwatt import config
 from clockwatt.cli.app import app, examples
 from clockwatt.cli.options import RESULTS, Point, point_of
 from clockwatt.errors import ClockwattError, OutputError
-from clockwatt.gpu.specs import VIRTUAL_DEVICE
 from clockwatt.schema.links import ALL_REDUCE
 
 
@@ -96,9 +95,8 @@ def calibrate_host(
     found = measure_host(campaign, label=label, point=point)
     profile = profile_of(host, found.rows, found.operations, found.seconds)
     profile.write(path.parents[1])
-    virtual = " (VIRTUAL GPU)" if campaign.gpu(label).device.startswith(VIRTUAL_DEVICE) else ""
     say(
-        f"host {host}{virtual}: measured in {profile.seconds:.0f} s, written to {path}. "
+        f"host {host}{' (VIRTUAL GPU)' * profile.virtual}: measured in {profile.seconds:.0f} s, written to {path}. "
         f"Use it: `clockwatt predict NETWORK --gpu GPU --host {host}`."
     )
 

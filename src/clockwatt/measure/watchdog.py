@@ -157,11 +157,9 @@ class UnderWay:
         with told_as_output(self._path):
             content = json.dumps({key: asdict(strikes) for key, strikes in died.items()}).encode()
             # not emptied first: file systems then write what follows to the disk at once, and it is waited for
-            file = os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o666)
-            try:
-                os.truncate(file, os.write(file, content))
-            finally:
-                os.close(file)
+            with os.fdopen(os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o666), "wb") as file:
+                file.write(content)
+                file.truncate()
 
 
 def read_strikes(path: Path) -> dict[str, Strikes]:

@@ -355,6 +355,11 @@ HOSTS_FOLDER = "hosts"
 """Beside the folders of predictors: a JSON file for each host that has a profile."""
 
 
+_KEY = ["operation_id", "pass"]
+_COLUMNS = [*CATALOGUE_COLUMNS, "pass", "device_work", "host_s"]
+"""Of the operations of a profile."""
+
+
 class HostModel(Protocol):
     """Interface of a GPU's predictors that a host's factor needs."""
 
@@ -432,7 +437,7 @@ class HostProfile:
         path = next((one for one in paths if one.exists()), paths[0])
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
-            wanted = {*CATALOGUE_COLUMNS, "pass", "device_work", "host_s"}
+            wanted = set(_COLUMNS)
             lacking = [row for row in content["operations"] if not wanted <= row.keys()]
             (execution,) = execution_of_json(content)
             profile = cls(**content, execution=execution)
@@ -526,7 +531,3 @@ def profile_of(name: str, rows: pd.DataFrame, operations: pd.DataFrame, seconds:
 
 def _text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
-
-
-_KEY = ["operation_id", "pass"]
-_COLUMNS = [*CATALOGUE_COLUMNS, "pass", "device_work", "host_s"]

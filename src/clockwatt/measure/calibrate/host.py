@@ -1,4 +1,4 @@
-"""Calibrate a host within 20 s: measure a few operations of every class that a few networks call.
+"""Calibrate a host within a minute: measure a few operations of every class that a few networks call.
 
 Time alone is measured, by the session that measures shards too; nothing of it reaches the campaign's store.
 """
@@ -72,7 +72,7 @@ def measure_host(
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         write_catalogue(own, folder)
-        operations = few_of_each(files.read_table(folder / OPERATIONS_FILE, OPERATION_SCHEMA).to_pandas())
+        operations = _few_of_each(files.read_table(folder / OPERATIONS_FILE, OPERATION_SCHEMA).to_pandas())
         kept = pa.Table.from_pandas(operations, OPERATION_SCHEMA, preserve_index=False)
         files.write_table(kept, folder / OPERATIONS_FILE)
         output = folder / "measured.parquet"
@@ -84,7 +84,7 @@ def measure_host(
         return HostMeasurements(rows, operations, time.monotonic() - begun_s)
 
 
-def few_of_each(operations: pd.DataFrame) -> pd.DataFrame:
+def _few_of_each(operations: pd.DataFrame) -> pd.DataFrame:
     """Select a few operations of every class and pass, those with the shortest specs."""
     ordered = operations.assign(length=operations["spec"].str.len()).sort_values(["pass", "operation_class", "length"])
     return ordered.groupby(["pass", "operation_class"], sort=False).head(_PER_CLASS).drop(columns="length")
