@@ -3,7 +3,8 @@
     python benchmarks/reproductions.py
 
 Numbers of ours come from the results of other benchmarks where there are any. A verdict is one of: reproduced (on the
-same data or card), on another card, partly (what is missing stands beside it), not reproduced, not asked by it.
+same data or card), on another card, built and run on a virtual card only, partly (what is missing stands beside it),
+not reproduced, not asked by it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import result_file
 COLUMNS = ["item", "theirs", "ours", "command", "verdict"]
 REPRODUCED, OTHER_CARD, PARTLY, NOT = "reproduced", "on another card", "partly", "**not reproduced**"
 MORE = "not asked by it"
+VIRTUAL = "built; run on a virtual card only"
 HELD_OUT = "`python benchmarks/thesis_held_out.py`"
 FIGURES = "`python benchmarks/thesis_figures.py`"
 FOLDS = "`python benchmarks/thesis_folds.py --trees 30`"
@@ -44,7 +46,7 @@ def read(name: str) -> dict[str, Any]:
     return content
 
 
-def cell(name: str, start: list[str], column: str) -> str:
+def cell(name: str, start: list[Any], column: str) -> str:
     """Return a cell of the row of a result that begins with some values."""
     result = read(name)
     (row,) = [row for row in result["rows"] if row[: len(start)] == start]
@@ -221,24 +223,24 @@ def power_report() -> tuple[str, list[Row], list[str]]:
             "mean and deviation in Hz",
             "figure `sampling_interval`: mean ± deviation in Hz of each sampling rate; `jitter`: deviation over mean",
             POWER_STUDY,
-            OTHER_CARD,
+            VIRTUAL,
         ],
         [
             "cumulative energy",
             "to the longest run, Σ Δt·P",
             (
-                "figure `cumulative_energy`, trapezoid, to the shortest run; "
+                "figure `cumulative_energy`, trapezoid, to the longest run: one that is over keeps its energy; "
                 "in `runs.parquet` `energy_summed_j` (Σ Δt·P) beside `energy_j`"
             ),
             POWER_STUDY,
-            f"{PARTLY}: the mean ends with the shortest run, where another mean would begin",
+            VIRTUAL,
         ],
         [
             "epochs",
             "all, the first included",
-            "figure `epochs` without the first",
+            "figure `epochs`: the first of each run as a triangle, the others as boxes",
             POWER_STUDY,
-            f"{PARTLY}: the first epoch is not drawn",
+            VIRTUAL,
         ],
         [
             "phases of Keras",
@@ -365,7 +367,7 @@ def assignment() -> tuple[str, list[Row], list[str]]:
     """The assignment on memory, layers and two GPUs."""
 
     def vgg(column: str) -> str:
-        return cell("parallel_study", ["vgg16", "ddp"], column)
+        return cell("parallel_study", ["vgg16", 128, "tf32", "ddp"], column)
 
     rows = [
         [

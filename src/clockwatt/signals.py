@@ -157,7 +157,7 @@ def _interpolated(times: Array, values: Array, grid: Array, kind: Kind) -> Array
 
 
 def average_runs(
-    runs: Sequence[pd.Series[float]], *, rate_hz: float | None = None, kind: Kind = "cubic"
+    runs: Sequence[pd.Series[float]], *, rate_hz: float | None = None, kind: Kind = "cubic", hold: bool = False
 ) -> pd.DataFrame:
     """Return the mean and deviation over runs at each time since their start.
 
@@ -172,6 +172,8 @@ def average_runs(
         Rate of the grid in Hz; twice the highest median rate of the runs if None.
     kind
         The kind of interpolation, as in `resample`.
+    hold
+        Whether a run that has ended keeps its last value, as an energy does.
 
     Returns
     -------
@@ -191,9 +193,10 @@ def average_runs(
     gridded = [
         resample(run.index.to_numpy(float), run.to_numpy(float), rate_hz=rate, kind=kind).to_numpy() for run in usable
     ]
-    stacked = np.full((len(gridded), max(map(len, gridded))), np.nan)
+    stacked = np.empty((len(gridded), max(map(len, gridded))))
     for row, values in enumerate(gridded):
         stacked[row, : len(values)] = values
+        stacked[row, len(values) :] = values[-1] if hold else np.nan
     ran = ~np.isnan(stacked)  # the masks
     count = ran.sum(axis=0)
     mean = np.where(ran, stacked, 0).sum(axis=0) / np.where(count > 0, count, np.nan)

@@ -7,7 +7,7 @@ import pytest
 from clockwatt import signals
 from clockwatt.studies.power import analysis
 from clockwatt.studies.power.draw import draw_study
-from clockwatt.studies.power.figures import curves, sampling
+from clockwatt.studies.power.figures import curves, epochs, sampling, traces
 from clockwatt.studies.power.names import FIGURES, TABLE_FILES
 from clockwatt.studies.power.tables import CLOCK, POWER_LIMIT
 
@@ -111,6 +111,29 @@ def test_jitter_is_the_deviation_of_intervals_over_their_mean():
     assert found["share"].sum() == pytest.approx(1)
     rates = [1 / 0.09, 1 / 0.11]
     assert [found["mean_hz"].iloc[0], found["deviation_hz"].iloc[0]] == pytest.approx([np.mean(rates), np.std(rates)])
+
+
+def test_cumulative_energy_goes_to_the_longest_run_and_one_that_is_over_keeps_its_own():
+    run = {"network": "ecg_resnet", "point": "pl200", "start_s": 1.0}
+    both = pd.DataFrame([run | {"repetition": 1, "end_s": 11.0}, run | {"repetition": 2, "end_s": 15.0}])
+    readings = pd.DataFrame(
+        [
+            {**run, "repetition": row.repetition, "lane": "ring", "time_s": time_s, "power_w": 100.0}
+            for row in both.itertuples()
+            for time_s in np.arange(1.0, row.end_s + 0.05, 0.1)
+        ]
+    )
+    found = traces.cumulative(readings, both)
+    assert found["time_s"].iloc[-1] == pytest.approx(14, abs=0.1)
+    assert found["energy_j"].iloc[-1] == pytest.approx((1000 + 1400) / 2, rel=0.01)
+    assert found["energy_j"].diff().min() >= 0
+    assert found["deviation_j"].iloc[-1] == pytest.approx(400 / 2**0.5, rel=0.01)
+
+
+def test_the_first_epoch_is_marked_but_where_runs_have_one_only():
+    frame = pd.DataFrame({"epoch": [0, 1, 2]})
+    assert epochs.spread(frame)["first"].tolist() == [True, False, False]
+    assert epochs.spread(frame[:1])["first"].tolist() == [False]
 
 
 def test_every_figure_and_table_is_written(study_dir):

@@ -14,7 +14,7 @@ _QUANTITIES = {"energy_j": ("energy of an epoch", "J"), "time_s": ("time of an e
 
 
 def spread(epochs: pd.DataFrame) -> pd.DataFrame:
-    """Return every epoch but the first of each run, in which caches and clocks settle.
+    """Return every epoch, and whether it is the first of its run, in which caches and clocks settle.
 
     Parameters
     ----------
@@ -24,10 +24,10 @@ def spread(epochs: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        `network`, `point`, `repetition`, `epoch`, `time_s`, `energy_j`; all epochs where runs have only one.
+        `network`, `point`, `repetition`, `epoch`, `time_s`, `energy_j`, `first`: none where runs have only one.
     """
-    settled = epochs[epochs["epoch"] > 0]
-    return (settled if len(settled) else epochs).reset_index(drop=True)
+    several = bool((epochs["epoch"] > 0).any())
+    return epochs.assign(first=(epochs["epoch"] == 0) & several)
 
 
 def draw(data: pd.DataFrame, *, virtual: bool) -> Figure:
@@ -39,7 +39,13 @@ def draw(data: pd.DataFrame, *, virtual: bool) -> Figure:
     for line, (column, (name, unit)) in zip(grid, _QUANTITIES.items(), strict=True):
         for axes, network, colour in zip(line, networks, style.COLOURS, strict=False):
             own = data[data["network"] == network]
-            _boxes(axes, [own.loc[own["point"] == point, column].dropna() for point in points], colour)
+            first, later = (
+                [own.loc[(own["point"] == point) & (own["first"] == is_first), column].dropna() for point in points]
+                for is_first in (True, False)
+            )
+            _boxes(axes, later, colour)
+            for number, values in enumerate(first, 1):
+                axes.plot([number] * len(values), values, "v", markersize=4, color=colour, markerfacecolor="white")
             style.si(axes, "y", unit)
             shared.at_least(axes, "y")
         line[0].set_ylabel(name)
@@ -50,8 +56,8 @@ def draw(data: pd.DataFrame, *, virtual: bool) -> Figure:
         axes.set_xticks(range(1, len(points) + 1), words, rotation=45, ha="right", rotation_mode="anchor")
     style.footer(
         figure,
-        "All epochs of all repetitions but the first of each run: median, quartiles, whiskers to 1.5 times their "
-        "distance, and what lies beyond.",
+        "Boxes: epochs of all repetitions but the first of each run: median, quartiles, whiskers to 1.5 times their "
+        "distance, and what lies beyond. Triangles: the first epoch of each run.",
     )
     return figure
 

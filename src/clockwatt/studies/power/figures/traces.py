@@ -92,7 +92,7 @@ def cumulative(readings: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     -------
     pandas.DataFrame
         `network`, `point`, `time_s`, `energy_j` (mean), `deviation_j` (of a sample; NaN for one run), `runs`, until the
-        first repetition has ended: from there on the mean would jump to that of the others.
+        longest repetition has ended. One that is over keeps its energy.
     """
     parts = []
     for (network, point), own in runs.groupby(["network", "point"], sort=False):
@@ -105,8 +105,7 @@ def cumulative(readings: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
         if not curves:
             continue
         rate_hz = _GRID_AT_MOST / max(float(curve.index[-1]) for curve in curves)
-        mean = signals.average_runs(curves, rate_hz=rate_hz, kind="monotone").reset_index()
-        mean = mean[mean["runs"] == len(curves)]
+        mean = signals.average_runs(curves, rate_hz=rate_hz, kind="monotone", hold=True).reset_index()
         mean = mean.rename(columns={"mean": "energy_j", "deviation": "deviation_j"})
         parts.append(mean.assign(network=str(network), point=str(point)))
     columns = ["network", "point", "time_s", "energy_j", "deviation_j", "runs"]
@@ -144,7 +143,8 @@ def draw_cumulative(data: pd.DataFrame, *, virtual: bool) -> Figure:
     style.legend(figure, list(entries.values()), "")
     style.footer(
         figure,
-        "Left: mean over repetitions, band: one deviation. Right: that deviation relative to the mean.",
+        "Left: mean over repetitions, band: one deviation. Right: that deviation relative to the mean. Both go to the "
+        "end of the longest repetition; one that is over keeps its energy.",
         shared.left_out(data["point"], entries),
     )
     return figure
