@@ -214,9 +214,12 @@ def power_report() -> tuple[str, list[Row], list[str]]:
         [
             "ECG network, two dense networks",
             "CinC17: 1 × 9,000 samples, 4 classes; RMSprop",
-            "12 × 4,096 samples, 5 classes; Adam",
-            POWER_STUDY,
-            f"{PARTLY}: recordings of CinC17, RMSprop and optimizers per network are not taken",
+            (
+                "`ecg_cinc17`: recordings of CinC17, of any length, 4 classes; `ecg_resnet`: 12 × 4,096, 5 classes; an "
+                "optimizer for each network (`studies.power.optimizers`)"
+            ),
+            f"{POWER_STUDY}; `python -m clockwatt.studies.power.ecg_cinc17 --data DIR --optimizer rmsprop`",
+            f"{VIRTUAL}, on data of this shape: CinC17 itself was not at hand; one label a recording",
         ],
         [
             "jitter of power readings",

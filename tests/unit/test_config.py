@@ -69,7 +69,7 @@ def gpu(**changes: object) -> dict[str, object]:
         (
             power(networks=["resnet18"]),
             "studies.power.networks[0]",
-            "should be 'ecg_resnet', 'dense_512' or 'dense_16384'",
+            "should be 'ecg_resnet', 'ecg_cinc17', 'dense_512' or 'dense_16384'",
         ),
         (power(networks=["dense_512"] * 2), "studies.power.networks", "is given twice"),
         (

@@ -10,18 +10,18 @@ from pydantic import Field, field_validator, model_validator
 
 from clockwatt.config.gpus import GpuConfig, Megahertz, Watts
 from clockwatt.config.model import Model, different, one_or_more
-from clockwatt.config.networks import NetworkConfig
+from clockwatt.config.networks import NetworkConfig, OptimizerName
 from clockwatt.config.points import OperatingPoint
 from clockwatt.errors import ConfigError
 from clockwatt.schema.execution import EAGER
 
-PowerNetwork = Literal["ecg_resnet", "dense_512", "dense_16384"]
+PowerNetwork = Literal["ecg_resnet", "ecg_cinc17", "dense_512", "dense_16384"]
 POWER_NETWORKS: tuple[PowerNetwork, ...] = get_args(PowerNetwork)
 
 WorkloadName = Literal[
     "matmul", "question_answering", "fine_tuning", "classifier", "black_scholes", "monte_carlo", "distance", "kmeans",
     "fft", "spectrogram", "sepia", "question_answering_original", "fine_tuning_original", "classifier_original",
-    "black_scholes_original", "distance_original", "ecg_resnet", "dense_512", "dense_16384",
+    "black_scholes_original", "distance_original", "ecg_resnet", "ecg_cinc17", "dense_512", "dense_16384",
 ]  # fmt: skip
 ORIGINAL_WORKLOADS: tuple[WorkloadName, ...] = tuple(
     name for name in get_args(WorkloadName) if name.endswith("_original")
@@ -78,24 +78,31 @@ class PowerStudyConfig(Model):
         min_length=1, description="label of a GPU to its operating points in this study"
     )
     networks: Annotated[list[PowerNetwork], one_or_more(PowerNetwork)] = Field(
-        list(POWER_NETWORKS),
+        ["ecg_resnet", "dense_512", "dense_16384"],
         min_length=1,
-        description="ecg_resnet: a deep 1-D residual network on ECGs of 12 leads; dense_512, dense_16384: two dense "
-        "layers on images of digits, at a batch of 128 and of 32",
+        description="ecg_resnet: a deep 1-D residual network on ECGs of 12 leads; ecg_cinc17: with dropout on one "
+        "lead, as in the challenge CinC17; dense_512, dense_16384: two dense layers on "
+        "images of digits, at a batch of 128 and of 32",
     )
     repetitions: int = Field(3, ge=1, le=1000, description="runs of each network at each operating point")
     epochs: int = Field(10, ge=1, le=10_000, description="epochs of a run")
     examples: dict[PowerNetwork, Annotated[int, Field(ge=128)]] = Field(
         {},
-        description="network to the examples of an epoch, where its data is made; else 21,799 ECGs as in PTB-XL, and "
-        "60,000 images as in MNIST",
+        description="network to the examples of an epoch, where its data is made; else 21,799 ECGs as in PTB-XL, "
+        "8,528 as in CinC17, and 60,000 images as in MNIST",
         examples=[{"ecg_resnet": 6400}],
     )
     data: dict[PowerNetwork, str] = Field(
         {},
-        description="network to the folder of its data: `x.npy` [n, 12, 4096] or [n, 784] and `y.npy` [n], or MNIST's "
-        "own files `train-images-idx3-ubyte` and `train-labels-idx1-ubyte`; for the others data is made",
+        description="network to the folder of its data: `x.npy` [n, 12, 4096], [n, 1, 9000] or [n, 784] and `y.npy` "
+        "[n]; or MNIST's own files `train-images-idx3-ubyte` and `train-labels-idx1-ubyte`; or CinC17's own "
+        "`REFERENCE.csv` and `.mat`, of any length; for the others data is made",
         examples=[{"dense_512": "/data/mnist"}],
+    )
+    optimizers: dict[PowerNetwork, OptimizerName] = Field(
+        {},
+        description="network to its optimizer of `torch.optim`; for the others `adam`",
+        examples=[{"dense_512": "rmsprop"}],
     )
     idle_s: float = Field(3.0, ge=0.3, description="how long idle power is read before each run")
     rest_to_c: float | None = Field(

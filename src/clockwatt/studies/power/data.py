@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clockwatt.errors import DataFileError
+from clockwatt.studies.power.cinc17 import recordings
 from clockwatt.studies.power.tasks import Task
 
 MADE = "made"
@@ -29,7 +30,8 @@ class Examples:
     Attributes
     ----------
     x
-        float32 of shape (n, *shape of an example); of a file it may be mapped, not read.
+        float32 of shape (n, *shape of an example); of a file it may be mapped, not read. Or n recordings of shape
+        (1, length), those of like length beside each other.
     y
         int64 of shape (n,), in [0, classes).
     count
@@ -38,7 +40,7 @@ class Examples:
         `made`, or the folder.
     """
 
-    x: NDArray[Any]
+    x: NDArray[Any] | list[NDArray[np.float32]]
     y: NDArray[np.int64]
     count: int
     source: str
@@ -52,7 +54,7 @@ def examples(task: Task, folder: Path | None, count: int, seed: int) -> Examples
     task
         Whose data.
     folder
-        With `x.npy` and `y.npy`, or for images MNIST's own files; None: the data is made.
+        With `x.npy` and `y.npy`, or the own files of MNIST or CinC17; None: the data is made.
     count
         Examples of an epoch of made data.
     seed
@@ -67,6 +69,9 @@ def examples(task: Task, folder: Path | None, count: int, seed: int) -> Examples
         return _made(task, count, seed)
     if not folder.is_dir():
         raise DataFileError(f"{folder}: is no folder. Give one with the data, or none to have data made.")
+    if task.kind == "cinc17" and not (folder / "x.npy").exists():
+        signals, labels = recordings(folder, task.batch, seed)
+        return Examples(signals, labels, len(labels), str(folder))
     if task.kind == "mnist" and not (folder / "x.npy").exists():
         x, y = _idx(_idx_file(folder, "train-images-idx3-ubyte")), _idx(_idx_file(folder, "train-labels-idx1-ubyte"))
         x = (x.reshape(len(x), -1) / np.float32(255)).astype(np.float32)
@@ -74,6 +79,16 @@ def examples(task: Task, folder: Path | None, count: int, seed: int) -> Examples
         x, y = _npy(folder / "x.npy"), _npy(folder / "y.npy")
     _check(task, folder, x, y)
     return Examples(x, y.astype(np.int64), len(x), str(folder))
+
+
+def batch_of(x: NDArray[Any] | list[NDArray[np.float32]]) -> NDArray[np.float32]:
+    """Return examples as one array of their own; shorter recordings end with zeros."""
+    if not isinstance(x, list):
+        return np.array(x, np.float32)  # copied: what is mapped from a file may not be written to
+    batch = np.zeros((len(x), 1, max(one.shape[1] for one in x)), np.float32)
+    for row, recording in zip(batch, x, strict=True):
+        row[:, : recording.shape[1]] = recording
+    return batch
 
 
 def _made(task: Task, count: int, seed: int) -> Examples:

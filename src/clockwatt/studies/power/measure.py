@@ -183,5 +183,6 @@ class RealRuns:
         command = [sys.executable, "-m", f"{MODULE}.{run.task.name}", f"--epochs={study.epochs}"]
         command += [f"--device={self._device}", f"--seed={self._campaign.seed}"]
         command += [f"--precision={execution_of(self._campaign, self._label)}"]
+        command += [f"--optimizer={run.task.training_in(study).optimizer}"]
         data = run.task.data_in(study)
         return [*command, f"--data={data}" if data else f"--examples={run.task.examples_in(study)}"]

@@ -12,7 +12,7 @@ from clockwatt.config import CampaignConfig, OperatingPoint, PowerStudyConfig
 from clockwatt.errors import ConfigError
 from clockwatt.schema.execution import FP32, TF32, ExecutionSettings
 from clockwatt.schema.records import MEASUREMENT_VERSION
-from clockwatt.studies.power.tasks import TASKS, Task
+from clockwatt.studies.power.tasks import TASKS, TRAINING_STEP, Task
 
 RECORDS = "records"
 _DIGITS = 8
@@ -105,4 +105,6 @@ def _digest(campaign: CampaignConfig, study: PowerStudyConfig, label: str, task:
         "data": task.data_in(study) or task.examples_in(study),
         "measurement_version": MEASUREMENT_VERSION,
     }
+    if (training := task.training_in(study)) != TRAINING_STEP:
+        settings["optimizer"] = training.optimizer
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:_DIGITS]

@@ -1,15 +1,16 @@
-"""The traced training steps of the study's networks, as they are shipped: a virtual GPU needs nothing of torch.
+"""The traced training steps of the study's networks: shipped for the usual optimizer, traced for others.
 
 `python -m clockwatt.studies.power.steps` in the checkout traces them anew; a test compares.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
-from clockwatt.config import CampaignConfig
+from clockwatt.config import CampaignConfig, TrainingConfig
 from clockwatt.io.resources import resource
-from clockwatt.studies.power.tasks import TASKS, TRAINING_STEP
+from clockwatt.studies.power.tasks import TASKS, TRAINING_STEP, Task
 
 
 def steps_dir() -> Path:
@@ -17,13 +18,17 @@ def steps_dir() -> Path:
     return resource("studies/power")
 
 
-def trace_steps(folder: Path) -> None:
+def trace_steps(
+    folder: Path, tasks: Iterable[Task] = tuple(TASKS.values()), training: TrainingConfig = TRAINING_STEP
+) -> None:
     """Trace them, and write the catalogue.
 
     Parameters
     ----------
     folder
         Made if it is not there.
+    tasks, training
+        Networks, and how they are trained.
 
     Raises
     ------
@@ -35,9 +40,9 @@ def trace_steps(folder: Path) -> None:
     content = {
         "campaign": "power",
         "gpus": {"any": {"device": "any"}},
-        "networks": [task.network.model_dump() for task in TASKS.values()],
+        "networks": [task.network.model_dump() for task in tasks],
         "passes": ["training"],
-        "training": TRAINING_STEP.model_dump(),
+        "training": training.model_dump(),
     }
     write_catalogue(CampaignConfig.model_validate(content), folder)
 

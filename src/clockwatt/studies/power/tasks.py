@@ -1,4 +1,4 @@
-"""The three networks of the study: what each is trained on, and how. Nothing here imports torch."""
+"""The networks of the study: what each is trained on, and how. Nothing here imports torch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Literal
 from clockwatt.config import NetworkConfig, PowerStudyConfig, TrainingConfig
 from clockwatt.config.studies import PowerNetwork
 
-Kind = Literal["ecg", "mnist"]
+Kind = Literal["ecg", "cinc17", "mnist"]
+_EXAMPLES: dict[Kind, int] = {"ecg": 21_799, "cinc17": 8_528, "mnist": 60_000}
 MODULE = "clockwatt.studies.power"
 
 
@@ -47,8 +48,8 @@ class Task:
 
     @property
     def examples(self) -> int:
-        """Default number of examples in an epoch: as many as PTB-XL and MNIST have."""
-        return 21_799 if self.kind == "ecg" else 60_000
+        """Default number of examples in an epoch: as many as PTB-XL, CinC17 and MNIST have."""
+        return _EXAMPLES[self.kind]
 
     def examples_in(self, study: PowerStudyConfig) -> int:
         """Return the number of examples in an epoch of generated data."""
@@ -58,14 +59,25 @@ class Task:
         """Return the folder of the data, None where it is made."""
         return study.data.get(self.name)
 
+    def training_in(self, study: PowerStudyConfig) -> TrainingConfig:
+        """Return how the network is trained."""
+        return training_with(study.optimizers.get(self.name, TRAINING_STEP.optimizer))
+
 
 TRAINING_STEP = TrainingConfig(optimizer="adam", learning_rate=1e-3)
-"""Training step of all three networks."""
+"""Training step of networks for which the study names no other optimizer."""
+
+
+def training_with(optimizer: str) -> TrainingConfig:
+    """Return the training step with another optimizer."""
+    return TRAINING_STEP.model_copy(update={"optimizer": optimizer})
+
 
 TASKS: dict[str, Task] = {
     task.name: task
     for task in (
         Task("ecg_resnet", "ECG residual network", "ecg", (12, 4096), 5, 64),
+        Task("ecg_cinc17", "ECG network of CinC17", "cinc17", (1, 9000), 4, 32),
         Task("dense_512", "dense 2 × 512", "mnist", (784,), 10, 128),
         Task("dense_16384", "dense 2 × 16,384", "mnist", (784,), 10, 32),
     )

@@ -1,4 +1,4 @@
-"""Training a network of the study: what its three scripts do, with phases marked for `clockwatt record`."""
+"""Training a network of the study: what its scripts do, with phases marked for `clockwatt record`."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING
 from clockwatt import mark, phase
 from clockwatt.errors import ClockwattError
 from clockwatt.schema.execution import ExecutionSettings
+from clockwatt.schema.optimizers import NAMES
 from clockwatt.studies.options import positive_number
-from clockwatt.studies.power.tasks import TASKS, Task
+from clockwatt.studies.power.tasks import TASKS, TRAINING_STEP, Task, training_with
 from clockwatt.telemetry.injected.clockwatt_injected.marks import told
 
 if TYPE_CHECKING:
     import torch
 
+    from clockwatt.config import TrainingConfig
     from clockwatt.studies.power.data import Examples
 
 _LEAST_BATCH = 2  # which a batch normalisation needs
@@ -53,7 +55,7 @@ def main(name: str, description: str, arguments: Sequence[str] | None = None) ->
         train(
             task, epochs=options.epochs, examples=options.examples, batch=options.batch, data=options.data,
             device=options.device, precision=options.precision, seed=options.seed, scale=options.scale,
-            seconds=options.seconds,
+            seconds=options.seconds, optimizer=options.optimizer,
         )  # fmt: skip
     except ClockwattError as error:
         print(f"{name}: {error}", file=sys.stderr)
@@ -77,6 +79,7 @@ def _parser(task: Task, description: str) -> argparse.ArgumentParser:
     parser.add_argument("--data", type=Path, default=None, help=f"folder of the data ({_files(task)}); else it is made")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda", help="what computes")
     parser.add_argument("--precision", choices=["tf32", "fp32"], default="tf32", help="of float32 matrix products")
+    parser.add_argument("--optimizer", choices=NAMES, default=TRAINING_STEP.optimizer, help="of torch.optim")
     parser.add_argument("--scale", type=positive_number, default=1.0, help="factor of examples (where made) and batch")
     parser.add_argument(
         "--seconds", type=positive_number, help="train for this many seconds instead of a number of epochs"
@@ -88,7 +91,8 @@ def _parser(task: Task, description: str) -> argparse.ArgumentParser:
 def _files(task: Task) -> str:
     shape = ", ".join(map(str, task.shape))
     arrays = f"x.npy [n, {shape}] and y.npy [n]"
-    return arrays if task.kind == "ecg" else f"{arrays}, or MNIST's own files"
+    files = {"ecg": "", "mnist": ", or MNIST's own files", "cinc17": ", or REFERENCE.csv and .mat files of CinC17"}
+    return arrays + files[task.kind]
 
 
 def train(
@@ -103,6 +107,7 @@ def train(
     seed: int,
     scale: float = 1.0,
     seconds: float | None = None,
+    optimizer: str = TRAINING_STEP.optimizer,
 ) -> None:
     """Train a network.
 
@@ -128,6 +133,8 @@ def train(
         Factor of `examples` and `batch`; a batch has two at least.
     seconds
         Train for so long, in place of `epochs`.
+    optimizer
+        One of `schema.optimizers.NAMES`.
 
     Raises
     ------
@@ -156,7 +163,7 @@ def train(
             about = "data was made" if found.source == sources.MADE else f"data from {found.source}"
             told("note", text=f"{task.name} on {device}: {about}; examples {found.count:,}, batch {batch}")
             print(f"{task.name}: {found.count} examples an epoch, data: {found.source}", flush=True)
-            training = _Training(task, found, batch, torch.device(device))
+            training = _Training(task, found, batch, torch.device(device), training_with(optimizer))
             training.step(0)  # libraries are loaded and memory is taken before anything is timed
             training.wait()
         with phase(TRAINING):
@@ -178,28 +185,30 @@ def train(
 class _Training:
     """A network on a device, the examples that it learns from, and its optimizer."""
 
-    def __init__(self, task: Task, examples: Examples, batch: int, device: torch.device) -> None:
+    def __init__(
+        self, task: Task, examples: Examples, batch: int, device: torch.device, training: TrainingConfig
+    ) -> None:
         import torch
 
+        from clockwatt.operations import optimizers
         from clockwatt.studies.power import networks
-        from clockwatt.studies.power.tasks import TRAINING_STEP
 
         self._device, self._batch = device, batch
         self._x, self._y = examples.x, torch.from_numpy(examples.y)
         self._network = getattr(networks, task.name)().to(device)
-        self._optimizer = torch.optim.Adam(self._network.parameters(), lr=TRAINING_STEP.learning_rate)
+        self._optimizer = optimizers.make(training, self._network.parameters())
         self._loss_of = torch.nn.CrossEntropyLoss()
         self._loss: torch.Tensor | None = None
 
     def step(self, number: int) -> None:
         """Learn from one batch; the device may go on after this returns."""
-        import numpy as np
         import torch
+
+        from clockwatt.studies.power.data import batch_of
 
         first = number * self._batch % max(1, len(self._y) - self._batch + 1)
         rows = slice(first, first + self._batch)
-        # copied: what is mapped from a file may not be written to
-        x = torch.from_numpy(np.array(self._x[rows], np.float32)).to(self._device)
+        x = torch.from_numpy(batch_of(self._x[rows])).to(self._device)
         y = self._y[rows].to(self._device)
         self._optimizer.zero_grad()
         self._loss = self._loss_of(self._network(x), y)

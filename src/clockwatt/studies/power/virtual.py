@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import socket
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -29,7 +30,8 @@ from clockwatt.schema.records import NETWORK, TELEMETRY_SCHEMA, TRAINING, Teleme
 from clockwatt.studies.power import training
 from clockwatt.studies.power.data import MADE
 from clockwatt.studies.power.plan import PlannedRun, execution_of, study_of
-from clockwatt.studies.power.steps import steps_dir
+from clockwatt.studies.power.steps import steps_dir, trace_steps
+from clockwatt.studies.power.tasks import TRAINING_STEP
 from clockwatt.telemetry.all_sensors import EverythingReader, EverythingRecorder
 from clockwatt.telemetry.logger import VirtualLogger
 from clockwatt.telemetry.recording import layout
@@ -180,6 +182,7 @@ class VirtualRuns:
         self._study = study_of(campaign, label)
         self.gpu = StudyGpu(campaign.gpu(label).device.removeprefix(VIRTUAL_DEVICE), seed=campaign.seed)
         self._host = socket.gethostname()
+        self._traced = tempfile.TemporaryDirectory(prefix="clockwatt-steps-")
 
     def temperature_c(self) -> float:
         """Return the card's temperature now."""
@@ -239,7 +242,7 @@ class VirtualRuns:
         logger.advance(self._study.idle_s)
         of_run.start_us, of_run.start_ns = self._now()
         marks = _Marks(gpu, self._host)
-        bench = VirtualBench(gpu, logger, self._campaign.seed, steps_dir())
+        bench = VirtualBench(gpu, logger, self._campaign.seed, self._steps_of(run))
         with bench.open(self._subject(run)) as workload:
             assert isinstance(workload, VirtualWorkload)
             host_busy = self._train(run, workload, logger, marks, rng)
@@ -283,6 +286,16 @@ class VirtualRuns:
         marks.end(training.TRAINING, whole)
         marks.end(training.EXPERIMENT, experiment)
         return host_busy
+
+    def _steps_of(self, run: PlannedRun) -> Path:
+        """Return the catalogue of the run's training step, traced now if its optimizer is not the usual one."""
+        training = run.task.training_in(self._study)
+        if training == TRAINING_STEP:
+            return steps_dir()
+        folder = Path(self._traced.name) / run.task.name
+        if not folder.exists():
+            trace_steps(folder, [run.task], training)
+        return folder
 
     def _subject(self, run: PlannedRun) -> Subject:
         return Subject(

@@ -3,12 +3,14 @@ import struct
 
 import numpy as np
 import pytest
+from scipy.io import savemat
 
 from clockwatt.errors import DataFileError
-from clockwatt.studies.power.data import examples
+from clockwatt.studies.power.data import batch_of, examples
 from clockwatt.studies.power.tasks import TASKS
+from clockwatt.studies.power.training import main
 
-ECG, DENSE = TASKS["ecg_resnet"], TASKS["dense_512"]
+ECG, DENSE, CINC17 = TASKS["ecg_resnet"], TASKS["dense_512"], TASKS["ecg_cinc17"]
 
 
 def idx(values: np.ndarray) -> bytes:
@@ -96,3 +98,48 @@ def test_a_damaged_file_of_mnist_is_told(tmp_path, cut):
     path.write_bytes(path.read_bytes()[:cut])
     with pytest.raises(DataFileError, match="train-images-idx3-ubyte"):
         examples(DENSE, tmp_path, 5, seed=0)
+
+
+def cinc17(folder, lengths):
+    rng = np.random.default_rng(0)
+    labels = ["NAO~"[number % 4] for number in range(len(lengths))]
+    for number, length in enumerate(lengths):
+        recorded = {"val": rng.integers(-900, 900, size=(1, length), dtype=np.int16)}
+        savemat(folder / f"A{number:05}.mat", recorded, format="4")
+    (folder / "REFERENCE.csv").write_text("".join(f"A{number:05},{name}\n" for number, name in enumerate(labels)))
+
+
+def test_recordings_of_cinc17_are_read_whole_with_like_lengths_beside_each_other(tmp_path):
+    lengths = [2714 + 37 * (number * 29 % 70) for number in range(70)]
+    cinc17(tmp_path, lengths)
+    read = examples(CINC17, tmp_path, 5, seed=0)
+    of_x = [one.shape[1] for one in read.x]
+    assert sorted(of_x) == sorted(lengths)
+    assert all(max(of_x[first : first + 32]) - min(of_x[first : first + 32]) <= 37 * 31 for first in (0, 32))
+    assert read.y.tolist() == [lengths.index(length) % 4 for length in of_x]
+    assert read.x[0].std() == pytest.approx(1, abs=1e-3)
+    batch = batch_of(read.x[:32])
+    assert batch.shape == (32, 1, max(of_x[:32]))
+    shortest = int(np.argmin(of_x[:32]))
+    assert not batch[shortest, 0, of_x[shortest] :].any()
+
+
+def test_what_is_no_data_of_cinc17_is_told(tmp_path):
+    with pytest.raises(DataFileError, match=r"REFERENCE\.csv: cannot be read"):
+        examples(CINC17, tmp_path, 5, seed=0)
+    cinc17(tmp_path, [300] * 8)
+    with pytest.raises(DataFileError, match="names 8 recordings; a batch has 32"):
+        examples(CINC17, tmp_path, 5, seed=0)
+    (tmp_path / "A00003.mat").write_bytes(b"none")
+    with pytest.raises(DataFileError, match=r"A00003\.mat: holds no single lead"):
+        examples(CINC17, tmp_path, 5, seed=0)
+    (tmp_path / "REFERENCE.csv").write_text("A00000,X\n")
+    with pytest.raises(DataFileError, match=r"'A00000,X' is no name and one of N, A, O, ~"):
+        examples(CINC17, tmp_path, 5, seed=0)
+
+
+def test_cinc17_is_trained_on_recordings_of_any_length_with_another_optimizer(tmp_path, capsys):
+    cinc17(tmp_path, [301 + 5 * number for number in range(64)])
+    options = ["--device=cpu", "--precision=fp32", "--epochs=1", f"--data={tmp_path}", "--optimizer=rmsprop"]
+    assert main("ecg_cinc17", "", options) == 0
+    assert "64 examples an epoch" in capsys.readouterr().out

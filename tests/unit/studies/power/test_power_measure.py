@@ -124,6 +124,15 @@ def test_a_rest_that_is_too_short_is_told(tmp_path):
     assert all("after a rest of 2 s still warmer than 20 °C" in notes for notes in runs["notes"])
 
 
+def test_another_optimizer_takes_another_time(tmp_path):
+    study = {"networks": ["dense_16384"], "gpus": {"a30": {"clocks_mhz": [1440]}}, "repetitions": 1}
+    times = []
+    for optimizer in ("adam", "rmsprop"):
+        measure_study(campaign(**study, optimizers={"dense_16384": optimizer}), "a30", tmp_path / optimizer)
+        times.append(tables.read(tmp_path / optimizer)[0]["time_s"].item())
+    assert times[1] < 0.95 * times[0]  # one state in place of two
+
+
 def test_shipped_training_steps_are_those_of_the_networks(tmp_path):
     steps.trace_steps(tmp_path)
     for name in layout.CATALOGUE_FILES:

@@ -33,6 +33,9 @@ def test_what_a_run_depends_on_is_in_its_folder(tmp_path):
     assert not folders() & folders(epochs=5)
     changed = folders() - folders(data={"dense_512": "/data"})
     assert {folder.parent.parent.name for folder in changed} == {"dense_512"}
+    assert folders() == folders(optimizers={"dense_512": "Adam"})
+    changed = folders() - folders(optimizers={"dense_16384": "rmsprop"})
+    assert {folder.parent.parent.name for folder in changed} == {"dense_16384"}
 
 
 def test_a_campaign_without_the_study_or_the_gpu_is_told():
