@@ -84,6 +84,13 @@ def test_all_of_it_is_measured_down_to_a_width(ask) -> None:
     assert wide["operations"] == 0
 
 
+def test_a_pass_whose_operations_all_are_measured_asks_for_none(ask, made) -> None:
+    network = made.config.networks[0]
+    shape = ",".join(map(str, network.input))
+    answer = ask("--measure-missing", "5", network=[network.name, "--input", shape, *NETWORK[3:]])
+    assert (answer["measured_now"]["operations"], answer["measured_now"]["left"]) == (0, 0)
+
+
 def test_energy_is_measured_where_it_is_less_certain_than_the_time(ask) -> None:
     cold, answer = ask(), ask("--measure-missing", "60s")
     now = answer["measured_now"]
