@@ -4,8 +4,8 @@
 
 One JSON line for each case. Two processes, one for each GPU, run all cases; a case that hangs or fails ends them, and
 two others go on. Nothing sets a clock, a power limit or another state of a GPU. `--cpu` runs the same code with gloo
-on CPU processes and small inputs, as a test. `several_gpus.py predict` predicts the same. `--further` measures steps of
-five other networks instead, and nothing else.
+on CPU processes and small inputs, as a test. `several_gpus.py predict` predicts the same. `--set further` and
+`--set third` measure steps of other networks instead, and nothing else; `parallel_draw.py` drew the third.
 """
 
 import argparse
@@ -68,6 +68,12 @@ NETWORKS |= {
     "convnext_small": ("convnext_small", _FEWER_IMAGES, "tf32", "adamw", "features.5"),
 }  # fmt: skip
 FURTHER = tuple(NETWORKS)[len(FIRST) :]
+NETWORKS |= {
+    name: (one["constructor"], tuple(one["input"]), one["precision"], one["optimizer"], one["begins"])
+    for name, one in json.loads((Path(__file__).parent / "parallel" / "drawn.json").read_text(encoding="utf-8")).items()
+}
+THIRD = tuple(NETWORKS)[len(FIRST) + len(FURTHER) :]
+SETS = {"first": FIRST, "further": FURTHER, "third": THIRD}
 
 _CASE_S, _START_S = 25.0, 90.0
 _WINDOW_S, _BLOCK_S, _WARM_S = 1.6, 0.1, 0.4
@@ -263,7 +269,8 @@ def network_config(name: str, *, batch: int | None = None, cpu: bool = False) ->
 
     constructor, (shape, below), precision, _, _ = NETWORKS[name]
     if cpu:
-        shape = (4, 8) if below else (4, *shape[1:]) if len(shape) == 2 or "vit" in name else (8, 3, 32, 32)
+        of_any_size = len(shape) > 2 and "vit" not in name and name not in THIRD
+        shape = (4, 8) if below else (8, 3, 32, 32) if of_any_size else (4, *shape[1:])
     content: dict[str, Any] = {"name": constructor, "input": [batch or shape[0], *shape[1:]], "precision": precision}
     if below:
         content |= {"input_dtype": "int64", "input_below": below}
@@ -485,7 +492,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=420)
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--only", help="networks, with commas between them")
-    parser.add_argument("--further", action="store_true")
+    parser.add_argument("--set", choices=SETS, default="first")
     parser.add_argument("--cpu", action="store_true")
     options = parser.parse_args()
     begun_s = time.monotonic()
@@ -510,8 +517,8 @@ def main() -> None:
     ranks = Ranks(cpu=options.cpu)
     with options.output.open("w", encoding="utf-8") as file:
         print(json.dumps(head), file=file, flush=True)
-        names = options.only.split(",") if options.only else FURTHER if options.further else FIRST
-        for case in plan(names, more=not options.further):
+        names = options.only.split(",") if options.only else SETS[options.set]
+        for case in plan(names, more=options.set == "first"):
             left_s = options.seconds - (time.monotonic() - begun_s)
             if left_s < 10:
                 break

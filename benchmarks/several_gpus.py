@@ -1,6 +1,6 @@
 """Compare predicted training steps on one and two GPUs with measured ones.
 
-    python benchmarks/several_gpus.py predict [--further] [--links LINKS] [--host NAME] --output PREDICTED.json
+    python benchmarks/several_gpus.py predict [--set SET] [--links LINKS] [--host NAME] --output PREDICTED.json
     python benchmarks/several_gpus.py pack MEASURED.jsonl PACKED.jsonl
     python benchmarks/several_gpus.py score MEASURED.jsonl PREDICTED.json...
     python benchmarks/several_gpus.py seen MEASURED.jsonl
@@ -43,7 +43,7 @@ def main() -> None:
     of_predict.add_argument("--gpu", default="h100")
     of_predict.add_argument("--host")
     of_predict.add_argument("--host-of", type=Path, nargs=2, metavar=("MEASURED", "PREDICTED"))
-    of_predict.add_argument("--further", action="store_true")
+    of_predict.add_argument("--set", choices=parallel_truth.SETS, default="first")
     of_predict.add_argument("--output", type=Path, required=True)
     of_seen.add_argument("measured", type=Path)
     of_pack.add_argument("measured", type=Path)
@@ -80,7 +80,7 @@ def write_predictions(options: argparse.Namespace) -> None:
         host = ScaledHost("calibrated by steps on one GPU", links_h100.host_factor(steps, cases))
         api.Predictors.profile = lambda *_: host
         content["host"] = f"{host.factor:.3f} × the median host, {host.name}"
-    for name in parallel_truth.FURTHER if options.further else parallel_truth.FIRST:
+    for name in parallel_truth.SETS[options.set]:
         content["cases"] += predict(name, options)
         options.output.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
         print(name, flush=True)
