@@ -21,6 +21,18 @@ def tail() -> nn.Module:
     return nn.Sequential(nn.Linear(16, 16), nn.Softplus())
 
 
+class Transposed(nn.Module):
+    """Gives what is not contiguous."""
+
+    def forward(self, x):
+        return x.unflatten(1, (8, 2)).transpose(1, 2)
+
+
+def transposed() -> nn.Module:
+    """A third block whose input is not contiguous."""
+    return nn.Sequential(nn.Linear(16, 16), Transposed(), nn.Linear(8, 4))
+
+
 def normalised() -> nn.Module:
     """Modules of another kind."""
     return nn.Sequential(*[nn.Sequential(nn.LayerNorm(16), nn.Linear(16, 16), nn.GELU()) for _ in range(5)])

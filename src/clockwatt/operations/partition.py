@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from clockwatt.errors import RequestError
 
-_NUMBERED = re.compile(r"(?:.*_)?\d+")
-"""Part of a module's path that numbers the blocks of a network: `h.0`, `encoder_layer_0`."""
+_NUMBERED = re.compile(r"(?:.*[_-])?\d+")
+"""Part of a module's path that numbers the blocks of a network: `h.0`, `encoder_layer_0`, `block1-0`."""
 
 GPIPE = "gpipe"
 

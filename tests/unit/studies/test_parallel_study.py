@@ -70,6 +70,15 @@ def test_a_stage_may_begin_with_a_write_into_its_input():
     assert stages[0].module.get_parameter("features.0.weight").grad.any()
 
 
+def test_a_stage_receives_what_can_be_sent():
+    network = config.parse_network({"name": "support.small_networks:transposed", "input": [4, 16]}, source="test")
+    stages = [build_network(network, CPU, pass_="training", training=TrainingConfig()) for _ in range(2)]
+    first, last = (Stage(stage, ["2"], place) for place, stage in enumerate(stages))
+    assert not first().is_contiguous()
+    assert first.sent.is_contiguous()
+    assert last.received.is_contiguous()
+
+
 def two_stages(rank):  # what ranks are called with
     network = config.parse_network({"name": "support.small_networks:tail", "input": [4, 16]}, source="test")
     own = build_network(network, CPU, pass_="training", training=TrainingConfig())

@@ -48,8 +48,8 @@ class Stage:
             {name for name, _ in part} for part in (events[:start], events[start:end], events[end:])
         )
         earlier, later = before - within - after, after - before - within
-        self.received = None if first else torch.empty_like(inputs[begins[place - 1]])
-        self.sent = None if last else torch.empty_like(inputs[begins[place]])
+        self.received = None if first else _like(inputs[begins[place - 1]])
+        self.sent = None if last else _like(inputs[begins[place]])
         self._given, self._writes = self.received, not first and begins[place - 1] in written
         _replace(module, earlier, later, within - before - after, outputs)
         if not first:
@@ -136,6 +136,11 @@ class _End(torch.nn.Module):
 
     def forward(self, *given: torch.Tensor, **named: torch.Tensor) -> Any:
         raise _EndedError(_hidden(given, named))
+
+
+def _like(value: torch.Tensor) -> torch.Tensor:
+    """Return an empty tensor of the same shape that can be received."""
+    return torch.empty_like(value, memory_format=torch.contiguous_format)
 
 
 def _hidden(given: tuple[torch.Tensor, ...], named: dict[str, torch.Tensor]) -> torch.Tensor:

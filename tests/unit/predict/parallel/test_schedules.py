@@ -41,6 +41,7 @@ def unit(path, gradients=(), forward_s=1.0, backward_s=2.0):
 def test_blocks_are_the_outermost_numbered_modules():
     assert block_of("model.h.3.mlp.0") == "model.h.3"
     assert block_of("encoder.layers.encoder_layer_11.mlp") == "encoder.layers.encoder_layer_11"
+    assert block_of("trunk_output.block3.block3-2.f.a.0") == "trunk_output.block3.block3-2"
     assert block_of("conv1") == ""
 
 
