@@ -248,9 +248,13 @@ def power_report() -> tuple[str, list[Row], list[str]]:
         [
             "phases of Keras",
             "Keras 2 (`fit_generator`)",
-            "hooks for Keras, Lightning and the Hugging Face Trainer",
-            "`clockwatt record`",
-            f"{PARTLY}: Keras 2 call styles are not hooked",
+            (
+                "training, epochs, steps, validation and prediction of `fit_generator` and `fit`, from Keras "
+                f"{read('reproductions-keras')['rows'][0][1]} to {read('reproductions-keras')['rows'][-1][1]}, in the "
+                "table below"
+            ),
+            "`clockwatt record`; `python benchmarks/keras_calls.py`",
+            f"{REPRODUCED}; Python 3.7 or later",
         ],
         [
             "outlook: select the best platform and run",

@@ -1,4 +1,4 @@
-"""Unmodified scripts of Keras 3, Lightning and the Hugging Face Trainer mark their phases by themselves."""
+"""Unmodified scripts of Keras 2 and 3, Lightning and the Hugging Face Trainer mark their phases by themselves."""
 
 import dataclasses
 import os
@@ -130,6 +130,49 @@ def test_keras_on_torch(tmp_path: Path) -> None:
     names = marks.phases["name"].value_counts()
     assert (names["validation"], names["prediction"]) == (2, 1)
     assert {"keras", "torch", "numpy"} <= set(marks.libraries)
+
+
+KERAS_2 = """
+import sys
+
+class Callback:
+    def on_train_begin(self, logs=None): pass
+
+class CallbackList:  # Keras 2 looks for callbacks of steps once, when it makes the list
+    def __init__(self, callbacks=None):
+        self.callbacks = list(callbacks or ())
+        self._should_call_train_batch_hooks = bool(self.callbacks)
+    def call(self, hook, *arguments):
+        for callback in self.callbacks:
+            getattr(callback, hook)(*arguments)
+
+callbacks = sys.modules[__name__]
+__version__ = "2.15.0"
+"""
+FIT_GENERATOR = """
+import {module} as keras
+made = keras.CallbackList()
+made.call("on_train_begin")
+for epoch in range(2):
+    made.call("on_epoch_begin", epoch)
+    for batch in range(3):
+        if made._should_call_train_batch_hooks:
+            made.call("{begin}", batch, {{}})
+            made.call("{end}", batch, {{}})
+    made.call("on_epoch_end", epoch)
+made.call("on_train_end")
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "begin", "end"),
+    [("keras", "on_batch_begin", "on_batch_end"), ("tf_keras", "on_train_batch_begin", "on_train_batch_end")],
+)
+def test_keras_2_as_it_calls_its_callbacks(tmp_path: Path, module: str, begin: str, end: str) -> None:
+    (tmp_path / f"{module}.py").write_text(KERAS_2)
+    marks = marks_of(FIT_GENERATOR.format(module=module, begin=begin, end=end), tmp_path)
+    check_training(marks, [0, 1, 2, 0, 1, 2])
+    assert marks.libraries[module] == "2.15.0"
 
 
 @pytest.mark.parametrize("package", ["lightning", "pytorch_lightning"])

@@ -102,8 +102,15 @@ def _keras(name: str) -> None:
     _library(name)
     from clockwatt_injected.keras_phases import Phases
 
-    lists = sys.modules[name].callbacks.CallbackList
-    _after_init(lists, lambda made: made.callbacks.insert(0, Phases()))
+    callbacks = getattr(sys.modules[name], "callbacks", sys.modules[name])
+    callback = type("Phases", (Phases, callbacks.Callback), {})
+
+    def add(made: Any) -> None:
+        made.callbacks.insert(0, callback())
+        if hasattr(made, "_should_call_train_batch_hooks"):  # Keras 2 skips steps that no earlier callback asked for
+            made._should_call_train_batch_hooks = True
+
+    _after_init(callbacks.CallbackList, add)
 
 
 def _lightning(name: str) -> None:
@@ -168,6 +175,8 @@ _HOOKS: dict[str, Callable[[str], None]] = {
     "tensorflow": _library,
     "transformers": _library,
     "keras": _keras,
+    "tf_keras": _keras,
+    "tensorflow.python.keras.callbacks": _keras,  # of TensorFlow before 2.6
     "lightning.pytorch": _lightning,
     "pytorch_lightning": _lightning,
     "transformers.trainer": _transformers,

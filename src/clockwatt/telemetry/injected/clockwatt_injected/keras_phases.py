@@ -1,15 +1,14 @@
-"""Phases of Keras 3: training, epoch, step, validation and prediction."""
+"""Phases of Keras 2 and 3: training, epoch, step, validation and prediction."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from clockwatt_injected.open_phases import OpenPhases
-from keras.callbacks import Callback
 
 
-class Phases(Callback):  # type: ignore[misc]
-    """Marks what `fit`, `evaluate` and `predict` do."""
+class Phases:
+    """Marks what `fit`, `fit_generator`, `evaluate` and `predict` do; a callback with Keras's own class beside it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -32,6 +31,8 @@ class Phases(Callback):  # type: ignore[misc]
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         self._phases.end("step")
+
+    on_batch_begin, on_batch_end = on_train_batch_begin, on_train_batch_end  # names before Keras 2.3
 
     def on_test_begin(self, logs: Any = None) -> None:
         self._phases.begin("validation")

@@ -193,6 +193,9 @@ def _is_whole_number(index: Any) -> bool:
     return isinstance(index, Integral)
 
 
+_writer: Writer | None  # before the function: Python 3.7 refuses it behind a `global`
+
+
 def _begin() -> None:
     """Start over in a forked child: in a shared file, phases of parent and child would be mixed."""
     global _writer
@@ -200,6 +203,5 @@ def _begin() -> None:
     _writer = Writer(folder) if folder else None
 
 
-_writer: Writer | None
 _begin()
 os.register_at_fork(after_in_child=_begin)
