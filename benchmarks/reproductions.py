@@ -261,7 +261,7 @@ def power_report() -> tuple[str, list[Row], list[str]]:
             "proposed",
             "`recommend` selects, runs or submits, records, and compares with the prediction",
             "`clockwatt recommend NETWORK --run --slurm -- python train.py`",
-            REPRODUCED,
+            f"{REPRODUCED}; on a Slurm of one node with a virtual GPU (`tests/slurm/test_recommend_run.py`)",
         ],
     ]
     return "Report on power limits", rows, ["Its published values are not part of this project."]

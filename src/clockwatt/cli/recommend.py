@@ -202,7 +202,8 @@ def run_choice(best: Answer, run: Run, config_file: Path, *, quiet: bool) -> tup
     gpu = config.load(config_file).gpu(best.gpu)
     command = [
         *(sys.executable, "-m", "clockwatt", "record", "--output", str(run.folder), "--point", best.point),
-        *("--method", gpu.control.method, *([] if run.slurm else ["--gpu", _here(gpu, best.gpu)])),
+        *("--method", gpu.control.method),
+        *([] if run.slurm and gpu.virtual_model is None else ["--gpu", _here(gpu, best.gpu)]),
         *("--", *run.command),
     ]
     if run.slurm:
