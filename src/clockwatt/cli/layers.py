@@ -65,7 +65,8 @@ def layers(
     print_layers(table)
     host_bound = answer.host is not None and answer.host.paced_by == "host"
     shared = "host time" if host_bound else "device time" if answer.expected.device_s else "back-to-back time"
-    print(f"In brackets: 90 % intervals. The time of the pass is shared by the modules' {shared}.")
+    print(f"In brackets: 90 % intervals. The time of the pass is divided in proportion to the modules' {shared}.")
+    print("memory: what a module holds at the peak of the pass.")
     if profiled is not None:
         _print_measured(table, profiled)
     if answer.memory is not None:

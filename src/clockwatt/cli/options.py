@@ -10,7 +10,7 @@ import typer
 from clockwatt.config import CampaignConfig, OperatingPoint
 from clockwatt.errors import ClockwattError
 
-MEASURE = "Measure or run"
+MEASURE = "On a node with the GPU"
 """Panel of the help."""
 
 Config = Annotated[Path, typer.Option("--config", help="The campaign's YAML file.")]
@@ -51,7 +51,7 @@ InSlurmJob = Annotated[
     bool,
     typer.Option(
         "--slurm",
-        help="Measure or run in a Slurm job on the GPU's node.",
+        help="Use a Slurm job on that node.",
         rich_help_panel=MEASURE,
         show_default=False,
     ),

@@ -34,7 +34,7 @@ def print_parallel(answer: ParallelAnswer) -> None:
     console.print(table)
     single = answer.single
     known = single.host
-    host = f", {known.factor:.2f} × the median host" if known is not None and known.name else ""
+    host = f", {known.factor:.2f} × that on the median host" if known is not None and known.name else ""
     other = "other stages" if answer.stages else "communication"
     lines = [
         f"One GPU: {quantity(single.time_s, 's')}, {quantity(single.energy_j, 'J')}.",

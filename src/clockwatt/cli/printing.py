@@ -113,7 +113,7 @@ def tf32_words(answer: Answer) -> str | None:
         else f"the same {name}"
         for name, share in saved.items()
     ]
-    source = other.source if other.source == answer.source else f"{other.source}, another source"
+    source = other.source if other.source == answer.source else f"({other.source}; this answer is {answer.source})"
     return f"With --precision tf32: {', '.join(takes)} {source}{'; ' * bool(less)}{', '.join(less)}."
 
 
@@ -131,8 +131,9 @@ def memory_words(memory: PassMemory, of: str = "Memory") -> str:
             verdict = f"probably {verdict}"
         if memory.fits and memory.reserved_bytes > free:
             verdict = f"{verdict}, but PyTorch must free unused blocks, which takes time"
+        whole = binary(memory.gpu_bytes)
         shared = memory.used_bytes != CONTEXT_BYTES
-        text += f", of {f'{binary(free)} free of ' * shared}{binary(memory.gpu_bytes)}: {verdict}"
+        text += f"; {binary(free)} of {whole} are free: {verdict}" if shared else f", of {whole}: {verdict}"
     parts = (f"{name.replace('_', ' ')} {binary(size)}" for name, size in memory.parts.items() if size)
     return f"{text}. At the peak: {', '.join(parts)}."
 
@@ -191,12 +192,15 @@ def _below_choices(answer: Recommendation, more: Mapping[str, Any], *, verbose: 
         names = ", ".join(place(one) for one in answer.candidates[1 : answer.as_good])
         yield f"May be as good as the best: {f'the first {answer.as_good} rows' if several else names}."
     if best.memory is not None:
-        yield memory_words(best.memory)
+        yield memory_words(best.memory, "Memory" if len(answer.platforms) == 1 else f"Memory on {best.gpu}")
     if (line := tf32_words(best)) is not None:
         yield line
     for label, now in more.get("measured_now", {}).items():
         yield f"{label}: {measured_words(now)}"
     yield from (f"Left out: {reason}" for reason in answer.left_out)
+    if not several:
+        differs = {one.gpu: precision(one) for one in answer.candidates if precision(one) != precision(best)}
+        yield from (f"On {gpu}: {words}." for gpu, words in differs.items())
     if (line := sum_words(answer.candidates)) is not None:
         yield line
     yield from (f"Warning: {warning}" for warning in warnings_of([best]))

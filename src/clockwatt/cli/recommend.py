@@ -60,7 +60,7 @@ def recommend(
     as_json: AsJson = False,
     verbose: Verbose = False,
 ) -> None:
-    """Find GPU, clock and precision of least cost; run there."""
+    """Find the GPU, clock and precision of least cost."""
     from clockwatt.cli import printing
 
     if pareto is not None and pareto.suffix.lower() != ".png":

@@ -53,7 +53,7 @@ _OPTIONS: dict[str, _Option] = {
     "operations": _option(Path | None, help="File with lines like ReLU() 32x64x56x56 ×2.", panel=_NETWORK),
     "input_dtype": _option(str | None, help="float, or int64 for token ids.", hidden=True),
     "input_below": _option(int | None, help="Vocabulary size: token ids are below this.", min=1, hidden=True),
-    "assume_branch": _option(str | None, help="Value of conditions on data: true or false.", panel=_NETWORK),
+    "assume_branch": _option(str | None, help="Value of data-dependent conditions: true or false.", panel=_NETWORK),
     "cache_length": _option(int | None, help="Decode one step after N tokens (hf: decoders).", panel=_NETWORK, min=1),
     "gpu": _option(
         list[str] | None, "--gpu", help="Label (h200) or product name (NVIDIA H200).", panel=_RUN, field="gpus"
@@ -75,7 +75,7 @@ _OPTIONS: dict[str, _Option] = {
     "precisions": _option(
         list[str] | None, "--precision", help="tf32, bf16-mixed …; repeat for several, or all.", panel=_RUN
     ),
-    "optimizer": _option(str | None, help="Optimizer of training; else the campaign's (sgd).", panel=_RUN),
+    "optimizer": _option(str | None, help="Optimizer of training; default: campaign's or sgd.", panel=_RUN),
     "accumulate": _option(int | None, help="Batches of one training step.", panel=_RUN, min=1),
     "clip_norm": _option(float | None, help="Clip the norm of the gradients to N.", panel=_RUN),
     "loss": _option(str | None, help=f"Loss of training: {', '.join(LOSSES)}.", panel=_RUN),
@@ -101,7 +101,7 @@ _OPTIONS: dict[str, _Option] = {
     "schedule": _option(str | None, help="Order of a pipeline: 1f1b or gpipe.", panel=_PARALLEL),
     "measure_missing": _option(
         str | None,
-        help="Measure uncertain operations: 20, for 30s, or to 5%.",
+        help="Measure uncertain operations: 20 of them, 30s or 5%.",
         panel=MEASURE,
         metavar="LIMIT",
     ),
@@ -110,7 +110,7 @@ _OPTIONS: dict[str, _Option] = {
         bool, "--run", help="Run COMMAND at the choice; see --output, --passes.", panel=MEASURE, default=False
     ),
     "config_file": _option(
-        Path, "--config", help="Campaign with the settings to measure or run.", panel=MEASURE, default=DEFAULT_CONFIG
+        Path, "--config", help="Campaign whose settings are used.", panel=MEASURE, default=DEFAULT_CONFIG
     ),
     "store_dir": _option(Path | None, help="Store of measurements; else the campaign's.", hidden=True),
     "predictors_dir": _option(Path | None, help="Folder of `fit`; else results/predictors or shipped."),

@@ -69,7 +69,7 @@ def show(
     as_json: AsJson = False,
     verbose: Verbose = False,
 ) -> None:
-    """Show what a network takes on every GPU at every clock."""
+    """Show time, power and energy at all operating points."""
     from clockwatt.predict.api import load
 
     pass_ = request.pass_ if "pass_" in request.model_fields_set else None
@@ -99,7 +99,7 @@ def _print(shown: list[Overview], *, verbose: bool) -> None:
             print_whole(_table(gpu, verbose=verbose))
             print(*sparklines(gpu), *_below(gpu, verbose=verbose), "", sep="\n")
         for reason in one.left_out:
-            print(f"Left out: {reason}")
+            print(f"Left out in {one.pass_}: {reason}")
     if (sums := sum_words(answer for one in shown for answer in one.answers)) is not None:
         print(sums)
     print("In brackets: 90 % prediction intervals.")

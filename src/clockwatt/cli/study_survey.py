@@ -44,7 +44,7 @@ def study_conditions(
     output: Output,
     repetition: Annotated[int, typer.Option(min=1, help="Number of this measurement.")] = 1,
 ) -> None:
-    """Time programs alone and beside one another."""
+    """Time programs alone and together."""
     from clockwatt.studies.survey.conditions import measure
 
     measure(config.load(config_file), gpu, node, repetition, output)
@@ -56,7 +56,7 @@ def study_interference(
     output: Annotated[Path, typer.Option(help="Folder to write the table and the figure to.")],
     name: Annotated[str, typer.Option(help="Name of the GPU in the figure.")] = "GPU",
 ) -> None:
-    """Compute how others slow programs down."""
+    """Compute how much programs slow each other down."""
     from clockwatt.studies.survey import interference
 
     for row in interference.write(measurements, output, name).to_dict("records"):

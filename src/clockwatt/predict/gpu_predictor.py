@@ -357,7 +357,7 @@ class GpuPredictor:
                 most = f"{share:.0f}" if share >= 10 else f"{share:.2g}"
                 names = ", ".join(shares_of)
                 warnings.append(
-                    f"Up to {most} % of time or energy is of operations outside the training data: {names}."
+                    f"Up to {most} % of the time or energy comes from operations outside the training data ({names})."
                 )
         of_points = ((point, self.description.point_warning(point)) for point in points)
         return {point: ([*([] if of is None else [of]), *warnings], notes) for point, of in of_points}
@@ -367,7 +367,7 @@ class GpuPredictor:
         passes = self.description.passes
         if pass_ not in passes:
             if is_shipped(self.folder):
-                raise NotPredictableError(f"{self.description.gpu}: its shipped data have {', '.join(passes)} only.")
+                raise NotPredictableError(f"{self.description.gpu}: its shipped data cover only {', '.join(passes)}.")
             raise NotPredictableError(
                 f"{self.description.gpu}, {self.origin}: nothing was fitted for {pass_} "
                 f"({', '.join(passes) or 'no pass'} was). Measure a campaign with {pass_} among its `passes`."

@@ -198,8 +198,6 @@ def _output(command: Sequence[str]) -> str:
     if done.returncode != 0:
         complaint = (done.stderr.strip().splitlines() or ["no message"])[-1]
         if "configuration source" in complaint:
-            raise SlurmUnavailableError(
-                "Slurm is installed here, but not configured: set SLURM_CONF to its slurm.conf."
-            )
+            raise SlurmUnavailableError("Slurm finds no slurm.conf. Set SLURM_CONF to its path.")
         raise SlurmUnavailableError(f"Slurm does not answer: `{' '.join(command)}` says {complaint!r}.")
     return done.stdout

@@ -210,7 +210,7 @@ def _slurm() -> Iterator[Finding]:
         partitions = cluster.gpu_partitions()
         status = cluster.job_status()
     except cluster.SlurmUnavailableError as error:
-        yield Finding("Slurm", MISSING, str(error), "without it, run `snakemake` on the machine with the GPU")
+        yield Finding("Slurm", MISSING, str(error), "without Slurm, run `snakemake` on the machine with the GPU")
         return
     for found in partitions:
         yield Finding(

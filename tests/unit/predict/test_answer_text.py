@@ -6,7 +6,7 @@ import pytest
 
 import clockwatt
 from clockwatt.cli.answer_text import columns, headline, print_answer
-from clockwatt.cli.printing import binary, memory_words, tf32_words
+from clockwatt.cli.printing import binary, memory_words, print_recommendation, tf32_words
 from clockwatt.predict.memory import PassMemory
 
 GIB = 2**30
@@ -67,9 +67,11 @@ def test_what_tf32_saves_is_compared_within_one_source():
     assert other.in_tf32.source == other.source
     assert "less time" in tf32_words(other)
     in_tf32 = replace(other.in_tf32, source="measured", time_s=0.95 * other.time_s, energy_j=0.5 * other.energy_j)
-    assert tf32_words(replace(other, in_tf32=in_tf32)).endswith(" measured, another source; 50 % less energy.")
+    assert tf32_words(replace(other, in_tf32=in_tf32)).endswith(
+        " (measured; this answer is predicted); 50 % less energy."
+    )
     in_tf32 = replace(in_tf32, energy_j=1.05 * other.energy_j)
-    assert tf32_words(replace(other, in_tf32=in_tf32)).endswith(" J measured, another source.")
+    assert tf32_words(replace(other, in_tf32=in_tf32)).endswith(" J (measured; this answer is predicted).")
     in_tf32 = replace(in_tf32, source=other.source, time_s=other.time_s, energy_j=other.energy_j)
     assert tf32_words(replace(other, in_tf32=in_tf32)) is None
 
@@ -99,3 +101,11 @@ def test_a_frame_tells_precisions_apart():
     question = {"network": "alexnet", "inputs": (4, 3, 224, 224), "gpu": "h200"}
     questions = [{**question, "precision": precision} for precision in ("tf32", "fp32")]
     assert clockwatt.load().predict(questions)["execution"].tolist() == ["tf32", "fp32"]
+
+
+def test_a_choice_among_gpus_names_the_gpu_of_its_memory_and_gpus_without_tf32(capsys):
+    choice = clockwatt.load().recommend("alexnet", (4, 3, 224, 224), gpus=["h200", "rtx2080ti"])
+    print_recommendation(choice, {}, verbose=False)
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("Memory on h200: ") for line in lines)
+    assert "On rtx2080ti: float32." in lines
