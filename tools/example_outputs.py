@@ -19,10 +19,14 @@ BLOCK = re.compile(
     r"(<!-- (?P<part>output|first line) of: (?P<command>[^\n]*) -->\n```text\n).*?(?P<end>```)", re.DOTALL
 )
 
+FILE = re.compile(r"<!-- test: file (\w+) -->\n```python\n(.*?)```", re.DOTALL)
 
-def output_of(command: str, part: str) -> str:
-    """Return what a command prints where no campaign is: all of it, or the first line."""
+
+def output_of(command: str, part: str, page: str) -> str:
+    """Return what a command prints in a folder with only the files of its page: all of it, or the first line."""
     with tempfile.TemporaryDirectory() as folder:
+        for name, text in FILE.findall(page):
+            (Path(folder) / f"{name}.py").write_text(text, encoding="utf-8")
         words = [sys.executable, "-m", *shlex.split(command)]
         printed = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=True).stdout
     printed = printed.splitlines()[0] if part == "first line" else printed
@@ -33,7 +37,9 @@ def main() -> None:
     """Write all blocks anew."""
     for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
         text = page.read_text(encoding="utf-8")
-        made = BLOCK.sub(lambda block: f"{block[1]}{output_of(block['command'], block['part'])}{block['end']}", text)
+        made = BLOCK.sub(
+            lambda block, page=text: f"{block[1]}{output_of(block['command'], block['part'], page)}{block['end']}", text
+        )
         if made != text:
             page.write_text(made, encoding="utf-8")
 
