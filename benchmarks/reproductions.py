@@ -92,9 +92,9 @@ def thesis() -> tuple[str, list[Row], list[str]]:
         [
             "start-up transients without rest",
             "power after the start of a load",
-            "figure `power_transient`, after a rest",
+            "figure `power_transient` of each campaign: five loads after a rest, five right after one another",
             "`snakemake`",
-            f"{PARTLY}: runs without rest are not recorded",
+            VIRTUAL,
         ],
         [
             "equations 3.1–3.9: mean power and its error",

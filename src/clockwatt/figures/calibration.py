@@ -16,6 +16,7 @@ from clockwatt.figures.gpus import Gpus
 from clockwatt.figures.networks import NORMAL_95
 from clockwatt.measure.reference_operations import anchors
 from clockwatt.operations.spec.operation import Operation
+from clockwatt.schema.quantities import UNRESTED
 
 SENSORS = {
     "ring": style.Entry("samples that the driver keeps, 20 ms apart", style.COLOURS[0], "o"),
@@ -45,34 +46,41 @@ def draw_transient(data: pd.DataFrame, gpus: Gpus) -> Figure:
     if data.empty:
         return style.nothing("no calibration holds power from idle to load.")
     shown = gpus.shown(data["gpu"].unique())
-    figure, (panels,) = style.panels(1, len(shown), height_in=2.3)
-    for axes, gpu in zip(panels, shown, strict=True):
-        own = data[data["gpu"] == gpu]
-        for number, (lane, entry) in enumerate(SENSORS.items()):
-            of_lane = own["subject"].str.endswith(f"-{lane}")
-            for _, run in own[of_lane].sort_values("x").groupby("subject"):
-                axes.plot(
-                    run["x"], run["value"], color=entry.colour, marker=entry.marker, alpha=0.6, markeredgewidth=0,
-                    markersize=1.8 if lane == "ring" else 3.2, linestyle="-" if lane == "ring" else "", linewidth=0.5,
-                    zorder=2 + number,
-                )  # fmt: skip
-        axes.axvline(0, color=style.GREY, linewidth=0.8, zorder=1)
-        axes.set_xlim(-_BEFORE_S, own["x"].max())
-        axes.set_ylim(bottom=0)
-        axes.set_xlabel("time since the load began (s)")
-        style.si(axes, "y", "W")
-        gpus.title(axes, gpu, OperatingPoint.parse(own["point"].iloc[0]).in_words)
-    panels[0].set_ylabel("board power")
+    unrested = data["subject"].str.startswith(UNRESTED)
+    parts = {"after a rest": data[~unrested], "without a rest": data[unrested]}
+    parts = {words: rows for words, rows in parts.items() if len(rows)}
+    figure, grid = style.panels(len(parts), len(shown), height_in=2.3, share_x=True)
+    for panels, (words, rows) in zip(grid, parts.items(), strict=True):
+        for axes, gpu in zip(panels, shown, strict=True):
+            _overlaid(axes, rows[rows["gpu"] == gpu])
+            highest = data.loc[data["gpu"] == gpu, ["x", "value"]].max()
+            axes.set(xlim=(-_BEFORE_S, highest["x"]), ylim=(0, 1.08 * highest["value"]))
+        panels[0].set_ylabel(f"board power, {words}")
+    for top, bottom, gpu in zip(grid[0], grid[-1], shown, strict=True):
+        gpus.title(top, gpu, OperatingPoint.parse(data.loc[data["gpu"] == gpu, "point"].iloc[0]).in_words)
+        bottom.set_xlabel("time since the load began (s)")
     style.legend(figure, list(SENSORS.values()), "")
-    runs = data["subject"].str.extract(r"^run(\d+)-")[0].nunique()
+    runs = parts[next(iter(parts))]["subject"].str.extract(r"(\d+)-")[0].nunique()
     style.footer(
         figure,
-        f"{runs} overlaid runs of the heaviest reference operation, each after a rest. A sensor shows the "
-        "mean over "
-        "its own window.",
+        f"{runs} overlaid runs of the heaviest reference operation. A sensor shows the mean over its own window.",
         gpus.note(shown, gpus.labels),
     )
     return figure
+
+
+def _overlaid(axes: Axes, rows: pd.DataFrame) -> None:
+    """Draw a line for each run of the ring, points for those polled."""
+    for number, (lane, entry) in enumerate(SENSORS.items()):
+        of_lane = rows["subject"].str.endswith(f"-{lane}")
+        for _, run in rows[of_lane].sort_values("x").groupby("subject"):
+            axes.plot(
+                run["x"], run["value"], color=entry.colour, marker=entry.marker, alpha=0.6, markeredgewidth=0,
+                markersize=1.8 if lane == "ring" else 3.2, linestyle="-" if lane == "ring" else "", linewidth=0.5,
+                zorder=2 + number,
+            )  # fmt: skip
+    axes.axvline(0, color=style.GREY, linewidth=0.8, zorder=1)
+    style.si(axes, "y", "W")
 
 
 def durations(rows: pd.DataFrame) -> pd.DataFrame:

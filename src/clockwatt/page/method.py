@@ -15,7 +15,7 @@ from clockwatt.io import files
 from clockwatt.page.packing import packed
 from clockwatt.page.words import clock_mhz
 from clockwatt.schema import layout, tables
-from clockwatt.schema.quantities import CalibrationQuantity
+from clockwatt.schema.quantities import UNRESTED, CalibrationQuantity
 from clockwatt.schema.records import CALIBRATION_SCHEMA
 
 _SENSORS = {
@@ -156,6 +156,7 @@ def _farthest_off(rows: pd.DataFrame) -> pd.DataFrame:
 def _transient(rows: pd.DataFrame) -> dict[str, list[float]] | None:
     """Return the power from idle to load: all runs of a sensor together, medians over steps of time."""
     own = rows[(rows["quantity"] == CalibrationQuantity.POWER_TRANSIENT) & (rows["x"] >= -_BEFORE_S)]
+    own = own[~own["subject"].str.startswith(UNRESTED)]
     if own.empty:
         return None
     lane = own["subject"].str.rsplit("-", n=1).str[-1]

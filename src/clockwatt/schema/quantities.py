@@ -5,6 +5,9 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Self
 
+UNRESTED = "unrested"
+"""Begins the name of a run that follows another one without a rest, in rows of `power_transient_w`."""
+
 
 class CalibrationQuantity(StrEnum):
     """A quantity of the calibration.

@@ -46,6 +46,18 @@ def test_power_is_drawn_from_idle_to_load_a_line_per_run_and_sensor(made):
     assert axes.get_xlim()[0] < 0
 
 
+def test_runs_without_a_rest_have_a_panel_of_their_own(made):
+    rows = load.calibrated(made.dataset, CalibrationQuantity.POWER_TRANSIENT)
+    rows = rows[rows["gpu"] == "a30"]
+    unrested = rows.assign(subject=rows["subject"].str.replace("run", "unrested"), value=240.0)
+    rested, without = calibration.draw_transient(pd.concat([rows, unrested]), GPUS).axes
+    assert without.get_ylabel() == "board power, without a rest"
+    lines = [line.get_ydata() for line in without.lines if len(line.get_ydata()) > 2]
+    assert len(lines) == 4
+    assert all((values == 240).all() for values in lines)
+    assert sum(len(line.get_xdata()) > 2 for line in rested.lines) == 4
+
+
 def test_operations_are_named_by_function_and_shape_and_unknown_ones_by_id():
     names = calibration.operation_names(["unknown", anchors()[2].operation_id])
     assert names == {anchors()[2].operation_id: "softmax 4096×4096", "unknown": "unknown"}

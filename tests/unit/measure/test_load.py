@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from clockwatt.config import CampaignConfig, MeasurementConfig, OperatingPoint, TelemetryConfig
@@ -156,6 +157,12 @@ def test_a_calibration_says_what_measuring_needs(campaign: CampaignConfig, catal
     assert 0 <= read.error_between(CalibrationQuantity.TIME_REPEATABILITY, calibration.DEVICE) < 0.01
     assert Calibration().error_between(CalibrationQuantity.TIME_REPEATABILITY, calibration.DEVICE) == 0
     assert isinstance(read.sensors[COUNTER], SensorTraits)
+    rows = pq.read_table(file).to_pandas()
+    rows = rows[rows["quantity"] == CalibrationQuantity.POWER_TRANSIENT]
+    before = rows[rows["x"].between(-0.25, -0.05) & rows["subject"].str.endswith("-ring")]
+    names = before["subject"].str.extract(r"^([a-z]+)\d+-")[0]
+    power_w = before.groupby(names)["value"].median()
+    assert power_w["unrested"] > 2 * power_w["run"], "without a rest the load before it is seen"
 
 
 def test_a_card_cools_down_before_it_is_measured_but_not_for_ever(

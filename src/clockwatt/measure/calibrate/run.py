@@ -8,6 +8,7 @@ measurement differs from the next. Nothing else measures these.
 from __future__ import annotations
 
 import contextlib
+import math
 import random
 import socket
 import tempfile
@@ -35,7 +36,7 @@ from clockwatt.measure.steps.load import calls_per_block
 from clockwatt.measure.steps.procedure import measure, measure_idle
 from clockwatt.schema import records
 from clockwatt.schema.costs import POWER, TIME_EAGER, Measured
-from clockwatt.schema.quantities import CalibrationQuantity
+from clockwatt.schema.quantities import UNRESTED, CalibrationQuantity
 from clockwatt.schema.records import ANCHOR, CALIBRATION_SCHEMA, INFERENCE, CalibrationRow, MeasurementRow, OperationRow
 
 _ITERATIONS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
@@ -138,24 +139,33 @@ class _Calibration:
                     )
 
     def _transient(self) -> None:
-        """Power from idle to load, several times: `x` is the time since the load began, below 0 before it."""
+        """Power at the start of a load, several times after a rest and several times without one."""
         with self._open(max(reference_operations.anchors(), key=lambda row: row.flops)) as workload:
             for run in range(_TRANSIENT_RUNS):
                 self._bench.take_telemetry()
                 self._bench.idle(_REST_S)
-                start_ns = self._bench.now_ns()
-                with under_load(self._bench, workload) as wait:
-                    wait(_LOAD_S)
-                for reading in self._bench.take_telemetry():
-                    power = reading.power_sample_w if reading.power_sample_w is not None else reading.power_instant_w
-                    if power is not None:
-                        since_s = (reading.monotonic_ns - start_ns) / 1e9
-                        self._put(
-                            CalibrationQuantity.POWER_TRANSIENT,
-                            Estimate(power, 0.0, 1),
-                            subject=f"run{run + 1}-{reading.lane}",
-                            x=since_s,
-                        )
+                self._put_transients(workload, [f"run{run + 1}"])
+            self._put_transients(workload, [f"{UNRESTED}{run + 1}" for run in range(_TRANSIENT_RUNS)])
+
+    def _put_transients(self, workload: Workload, runs: Sequence[str]) -> None:
+        """Record a load for each run, one right after the other: `x` is the time since its start, below 0 before it."""
+        starts_ns = []
+        for _ in runs:
+            starts_ns.append(self._bench.now_ns())
+            with under_load(self._bench, workload) as wait:
+                wait(_LOAD_S)
+        readings = self._bench.take_telemetry()
+        for run, start_ns, end_ns in zip(runs, starts_ns, [*starts_ns[1:], math.inf], strict=True):
+            for reading in readings:
+                power = reading.power_sample_w if reading.power_sample_w is not None else reading.power_instant_w
+                since_s = (reading.monotonic_ns - start_ns) / 1e9
+                if power is not None and since_s >= -_REST_S and reading.monotonic_ns < end_ns:
+                    self._put(
+                        CalibrationQuantity.POWER_TRANSIENT,
+                        Estimate(power, 0.0, 1),
+                        subject=f"{run}-{reading.lane}",
+                        x=since_s,
+                    )
 
     def _repeatability(self) -> None:
         """Measure every reference operation several times, rebuilt each time, on a card at working temperature.
