@@ -10,5 +10,3 @@ FSDP_COSTS = ("fsdp_step_s", "fsdp_parameter_s", "fsdp_group_s", "fsdp_sgd_s", "
 HOST_COSTS = (*DDP_COSTS, *FSDP_COSTS)
 """Host time that DDP and FSDP2 add to a training step: for each step, parameter, bucket, buffer and group.
 `fsdp_sgd_s` and `fsdp_adamw_s` are for each parameter in the step of these optimizers."""
-HOST_SHARES = ("ddp", "fsdp")
-"""Strategies whose host time may also grow by a share of the host time of the step on one GPU."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,7 +13,7 @@ import numpy as np
 from clockwatt.errors import DataFileError, RequestError
 from clockwatt.io import files
 from clockwatt.io.resources import resource
-from clockwatt.schema.links import ALL_GATHER, ALL_REDUCE, COMMUNICATIONS, HOST_COSTS, HOST_SHARES, REDUCE_SCATTER
+from clockwatt.schema.links import ALL_GATHER, ALL_REDUCE, COMMUNICATIONS, HOST_COSTS, REDUCE_SCATTER
 
 SHIPPED = ("h100-nvlink",)
 """Names of the profiles that the package holds."""
@@ -69,8 +69,6 @@ class LinkProfile:
         Where the parameters of a shipped profile come from; empty for a measured one.
     rows
         The measurements: `kind`, `gpus`, `bytes`, `time_s`.
-    host_shares
-        By `schema.links.HOST_SHARES`: host time that a strategy adds, relative to that of the step on one GPU.
     host_relative_to_median
         Cost of calls on the profile's host relative to the median host that GPUs were measured on; None if not known.
     """
@@ -84,7 +82,6 @@ class LinkProfile:
     seconds: float = 0.0
     origin: str = ""
     rows: tuple[Mapping[str, Any], ...] = ()
-    host_shares: Mapping[str, float] = field(default_factory=dict)
     host_relative_to_median: float | None = None
 
     def time_s(self, kind: str, size: float, gpus: int) -> float:
@@ -127,16 +124,11 @@ class LinkProfile:
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
             fits = tuple(LinkFit(**fit) for fit in content.pop("fits"))
+            content.pop("host_shares", None)  # of older profiles
             profile = cls(fits=fits, rows=tuple(content.pop("rows", ())), **content)
             faults = {*COMMUNICATIONS} - {fit.kind for fit in fits} or {*HOST_COSTS} - {*profile.host_costs}
-            faults |= {*profile.host_shares} - {*HOST_SHARES}
-            shares = (
-                *profile.host_shares.values(),
-                1.0 if profile.host_relative_to_median is None else profile.host_relative_to_median,
-            )
-            faults |= (
-                {"host_shares or host_relative_to_median"} if not all(0 <= one < _MOST for one in shares) else set()
-            )
+            factor = profile.host_relative_to_median
+            faults |= {"host_relative_to_median"} if factor is not None and not 0 <= factor < _MOST else set()
             faults |= {fit.kind for fit in fits if not (fit.latency_s >= 0 and fit.bytes_per_s > 0 and fit.gpus > 1)}
         except FileNotFoundError:
             raise RequestError(

@@ -234,6 +234,11 @@ SLOWED = 24 / 132
 """Share of the time of a communication by which kernels beside it take longer: SMs that NCCL's channels keep on an
 H100."""
 
+RANKS = 1.3
+"""Host time of a step in the slowest of several data-parallel ranks, relative to that of one process."""
+ADDED = 0.6
+"""Host time that DDP and FSDP2 add, relative to what they add to the tiny layers of `calibrate --links`."""
+
 
 @dataclass(frozen=True)
 class Schedule:
@@ -282,12 +287,9 @@ def ddp(step: Step, links: LinkProfile, gpus: int, bytes_per_s: float) -> Schedu
     exposed_s += waited_s
     copies_s = 4 * sum(step.gradients) / bytes_per_s
     slowed_s = SLOWED * max(0.0, communication_s - exposed_s)
-    host_s = (
-        step.host_s * (1 + links.host_shares.get("ddp", 0.0))
-        + costs["ddp_step_s"]
-        + costs["ddp_parameter_s"] * len(step.gradients)
-    )
-    host_s += costs["ddp_bucket_s"] * buckets + costs["ddp_buffer_s"] * len(step.buffers)
+    added_s = costs["ddp_step_s"] + costs["ddp_parameter_s"] * len(step.gradients)
+    added_s += costs["ddp_bucket_s"] * buckets + costs["ddp_buffer_s"] * len(step.buffers)
+    host_s = RANKS * step.host_s + ADDED * added_s
     busy_s = step.device_s + copies_s + slowed_s
     return Schedule(busy_s + exposed_s, host_s, busy_s, communication_s, exposed_s)
 
@@ -372,12 +374,9 @@ def fsdp(step: Step, links: LinkProfile, gpus: int, bytes_per_s: float, *, adapt
         queue.scatter(root.size)
     costs, parameters = links.host_costs, len(step.gradients)
     of_optimizer = costs["fsdp_adamw_s" if adaptive else "fsdp_sgd_s"]
-    host_s = (
-        step.host_s * (1 + links.host_shares.get("fsdp", 0.0))
-        + costs["fsdp_step_s"]
-        + costs["fsdp_group_s"] * len(blocks)
-    )
-    host_s += (costs["fsdp_parameter_s"] + of_optimizer) * parameters
+    added_s = costs["fsdp_step_s"] + costs["fsdp_group_s"] * len(blocks)
+    added_s += (costs["fsdp_parameter_s"] + of_optimizer) * parameters
+    host_s = RANKS * step.host_s + ADDED * added_s
     exposed_s = max(queue.now_s, queue.free_s) - queue.busy_s
     busy_s = queue.busy_s + step.optimizer_s / gpus + SLOWED * max(0.0, queue.communication_s - exposed_s)
     return Schedule(busy_s + exposed_s, host_s, busy_s, queue.communication_s, exposed_s)

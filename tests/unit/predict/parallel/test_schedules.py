@@ -8,8 +8,10 @@ from clockwatt.errors import RequestError
 from clockwatt.operations.partition import block_of, in_flight, order
 from clockwatt.predict.parallel.links import LinkFit, LinkProfile
 from clockwatt.predict.parallel.schedules import (
+    ADDED,
     BUCKET_BYTES,
     FIRST_BUCKET_BYTES,
+    RANKS,
     SLOWED,
     Step,
     Unit,
@@ -62,12 +64,12 @@ def test_ddp_communicates_one_bucket_after_another():
 def test_ddp_fills_buckets_of_25_mib_after_one_of_1_mib():
     sizes = [FIRST_BUCKET_BYTES // 2] * 2 + [BUCKET_BYTES // 2] * 3
     found = ddp(step(unit("1", sizes)), links(1e12, ddp_bucket_s=1.0, ddp_parameter_s=0.1), 2, NO_COPIES)
-    assert found.host_s == pytest.approx(3 * 1.0 + 5 * 0.1)
+    assert found.host_s == pytest.approx(ADDED * (3 * 1.0 + 5 * 0.1))
 
 
 def test_buffers_are_sent_before_the_forward_pass():
     found = ddp(step(unit("1"), buffers=(8, 8)), links(16, ddp_buffer_s=1.0), 2, NO_COPIES)
-    assert (found.exposed_s, found.host_s) == pytest.approx((1.0, 2.0))
+    assert (found.exposed_s, found.host_s) == pytest.approx((1.0, ADDED * 2.0))
 
 
 def test_fsdp_gathers_a_block_while_the_one_before_runs():
@@ -89,8 +91,8 @@ def test_fsdp_waits_for_slow_links():
 def test_fsdp_costs_the_host_by_group_parameter_and_optimizer():
     blocks = step(unit("0", [4, 4]), unit("1", [4]), host_s=1.0)
     costs = links(1e9, fsdp_group_s=10.0, fsdp_parameter_s=1.0, fsdp_sgd_s=0.1, fsdp_adamw_s=0.2)
-    assert fsdp(blocks, costs, 2, NO_COPIES, adaptive=False).host_s == pytest.approx(1 + 20 + 3 * 1.1)
-    assert fsdp(blocks, costs, 2, NO_COPIES, adaptive=True).host_s == pytest.approx(1 + 20 + 3 * 1.2)
+    assert fsdp(blocks, costs, 2, NO_COPIES, adaptive=False).host_s == pytest.approx(RANKS + ADDED * (20 + 3 * 1.1))
+    assert fsdp(blocks, costs, 2, NO_COPIES, adaptive=True).host_s == pytest.approx(RANKS + ADDED * (20 + 3 * 1.2))
 
 
 @pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
