@@ -1,5 +1,6 @@
 """A step of the user's own on a GPU that this machine lacks: what is recorded, and what it costs."""
 
+import functools
 import json
 import os
 import re
@@ -137,15 +138,38 @@ def test_accumulated_gradients_are_added_up() -> None:
     assert sum(call.kind == "accumulation" for call in calls) == 4  # once for each parameter
 
 
-def test_checkpointed_layers_are_computed_again() -> None:
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpointed_layers_are_computed_again(reentrant: bool) -> None:
     def step(model: torch.nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor) -> None:
         optimizer.zero_grad()
-        torch.utils.checkpoint.checkpoint(model, x, use_reentrant=False).mean().backward()
+        x = torch.randn(8, 64, device="cuda", requires_grad=True)
+        torch.utils.checkpoint.checkpoint(model, x, use_reentrant=reentrant).mean().backward()
         optimizer.step()
 
-    calls = trained(step).step.trace.calls
+    run = trained(step)
+    calls = run.step.trace.calls
     linears = [call.operation for call in calls if call.operation.function == "torch.nn.functional.linear"]
-    assert [operation.has_backward for operation in linears] == [True, True, False, False]
+    assert [operation.has_backward for operation in linears] == [not reentrant] * 2 + [reentrant] * 2
+    assert run.answer.time_s > 0
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpoints_keep_the_tensors_of_one_layer_at_a_time(reentrant: bool) -> None:
+    def peak(called: Callable[..., torch.Tensor]) -> int:
+        layers = [torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.GELU(), torch.nn.GELU()) for _ in range(6)]
+        with clockwatt.pretend(gpu="h200") as run:
+            model = torch.nn.ModuleList(layers).cuda()
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            for _ in range(2):
+                x = torch.randn(2**17, 64, device="cuda", requires_grad=True)
+                for layer in model:
+                    x = called(layer, x)
+                x.mean().backward()
+                optimizer.step()
+        return run.answer.memory.parts["activations"] + run.answer.memory.parts["temporary"]
+
+    checkpointed = functools.partial(torch.utils.checkpoint.checkpoint, use_reentrant=reentrant)
+    assert peak(checkpointed) < 0.7 * peak(lambda layer, x: layer(x))
 
 
 def test_a_pass_without_an_optimizer_is_inference() -> None:

@@ -246,12 +246,12 @@ class Tracer(TorchFunctionMode):
             [None] * len(outputs),
         )
         self.recorded.append(entry)
-        if not self._grad:
+        if not self._grad or _recomputes():
             return
         self.graph.add(position, outputs)
         if entry.kind != "identity" and torch.is_grad_enabled():
             for number, output in enumerate(outputs):
-                if output.requires_grad:
+                if output.grad_fn is not None:
                     output.register_hook(functools.partial(_note_gradient, entry.grad_out, number))
 
     def _decide(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -329,6 +329,12 @@ class Tracer(TorchFunctionMode):
     def _is_state(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor is a parameter or buffer of the network, or a view of one."""
         return storage_of(tensor) in self._state_storages
+
+
+def _recomputes() -> bool:
+    """Whether a checkpoint computes again what it did not keep: its nodes, if kept here, would keep its tensors."""
+    hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
+    return hooks is not None and hooks[0].__qualname__.startswith("_recomputation_hook")
 
 
 def _note_gradient(strides: list[tuple[int, ...] | None], number: int, gradient: torch.Tensor | None) -> None:
