@@ -281,7 +281,7 @@ HERE = r"\(\S*/unit/operations/test_tracing\.py:\d+, the network itself\)\."
         (lambda m, x: x.numpy(), rf"torch\.Tensor\.numpy copies data to the CPU {HERE}"),
         (
             lambda m, x: m.part(x) + torch.ones(64, device="cpu"),
-            rf"mixes tensors on the CPU with those of the network .* {HERE} Make all on the device of the network",
+            rf"mixes tensors on the CPU with those of the network .* {HERE} Make all on one device",
         ),
         (lambda m, x: None, r"its forward returns NoneType, not a tensor"),
         (
