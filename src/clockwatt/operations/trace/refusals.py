@@ -118,7 +118,7 @@ def cause(error: BaseException, func: Callable[..., Any] | None, fitting: str) -
     if "expected device" in text or "same device" in text or "found two different devices" in text:
         return (
             f"mixes tensors on the CPU with those of the network ({summary(error)})",
-            "Make all on one device: move the network and its data with `.to`, register constants with `register_buffer`.",
+            "Make all on one device: move network and data with `.to`, register constants with `register_buffer`.",
         )
     by_itself = (ArithmeticError, NameError, AttributeError, KeyError, ImportError, OSError)
     return f"fails ({summary(error)})", "Correct its forward." if isinstance(error, by_itself) else fitting
