@@ -108,6 +108,13 @@ def thesis() -> tuple[str, list[Row], list[str]]:
             f"{OTHER_CARD}: the same equations",
         ],
         [
+            "a training pass: forward and backward",
+            "gradients of the outputs; no loss, no optimizer",
+            "`training: {optimizer: none, loss: mean}`, and the same options: the mean of the outputs is its only loss",
+            "`clockwatt predict NETWORK --pass training --optimizer none --loss mean`",
+            REPRODUCED,
+        ],
+        [
             "its procedure end to end",
             "3 blocks of 10 s",
             "on 12 operations: " + cell("accuracy", ["median / worst"], "thesis: took") + " per operation, ours "

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from clockwatt.cli.tables import fits, print_whole, table_of
 from clockwatt.gpu.specs import spec_or_none
 from clockwatt.predict.answer import RATIOS
+from clockwatt.schema.optimizers import NO_OPTIMIZER
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -34,8 +35,9 @@ def passed(answer: Answer) -> str:
     shape = "×".join(map(str, answer.input_shape))
     network = answer.network.rpartition(":")[2] if answer.network.startswith("clockwatt.") else answer.network
     step = answer.optimizer or {}
+    optimizer = step.get("optimizer", "sgd")
     settings = [
-        *([step["optimizer"]] if step.get("optimizer", "sgd") != "sgd" else []),
+        *([optimizer.replace(NO_OPTIMIZER, "no optimizer")] if optimizer != "sgd" else []),
         *([f"{step['accumulate']} accumulated batches"] if "accumulate" in step else []),
         *(["clipped gradients"] if "clip_norm" in step else []),
         *([f"{step['loss']} loss"] if "loss" in step else []),

@@ -75,7 +75,7 @@ _OPTIONS: dict[str, _Option] = {
     "precisions": _option(
         list[str] | None, "--precision", help="tf32, bf16-mixed …; repeat for several, or all.", panel=_RUN
     ),
-    "optimizer": _option(str | None, help="Optimizer of training; default: campaign's or sgd.", panel=_RUN),
+    "optimizer": _option(str | None, help="Optimizer, or none; default: campaign's or sgd.", panel=_RUN),
     "accumulate": _option(int | None, help="Batches of one training step.", panel=_RUN, min=1),
     "clip_norm": _option(float | None, help="Clip the norm of the gradients to N.", panel=_RUN),
     "loss": _option(str | None, help=f"Loss of training: {', '.join(LOSSES)}.", panel=_RUN),

@@ -222,7 +222,9 @@ class TrainingConfig(Model):
     """What a training step does beside forward and backward."""
 
     optimizer: OptimizerName = Field(
-        "sgd", description="of `torch.optim`, in the training pass; -fused: its fused kernel"
+        "sgd",
+        description="of `torch.optim`, in the training pass; -fused: its fused kernel; none: no step, so forward, loss "
+        "and backward alone",
     )
     learning_rate: float = Field(0.1, gt=0, description="learning rate of the optimizer; does not change the cost")
     momentum: float = Field(0.9, ge=0, lt=1, description="momentum of sgd")

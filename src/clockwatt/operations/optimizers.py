@@ -13,7 +13,7 @@ import torch
 from clockwatt.config import TrainingConfig
 from clockwatt.errors import ClockwattError
 from clockwatt.operations.spec.operation import OPTIMIZER_PREFIX, Operation, OperationSpecError, TensorSpec
-from clockwatt.schema.optimizers import BY_CLASS, FUSED, Optimizer, kind_of, states_of
+from clockwatt.schema.optimizers import BY_CLASS, FUSED, NO_OPTIMIZER, Optimizer, kind_of, states_of
 
 _BY_FUNCTION: dict[str, type[torch.optim.Optimizer]] = {
     f"{OPTIMIZER_PREFIX}{name}": getattr(torch.optim, name) for name in BY_CLASS
@@ -45,14 +45,14 @@ def make(
 ) -> torch.optim.Optimizer:
     """The configured optimizer of some parameters; on other devices it can take the variant that CUDA takes."""
     given = settings(training)
-    if as_on_cuda and "fused" in given:
-        return _Fused(parameters, states_of({"optimizer": training.optimizer, **given}))
+    if training.optimizer == NO_OPTIMIZER or (as_on_cuda and "fused" in given):
+        return _StatesAlone(parameters, states_of({"optimizer": training.optimizer, **given}))
     if as_on_cuda:
         given["foreach"] = kind_of(training.optimizer).class_name != "Adafactor"
     return _BY_FUNCTION[_function(training)](parameters, **given)
 
 
-class _Fused(torch.optim.Optimizer):
+class _StatesAlone(torch.optim.Optimizer):
     """What a fused kernel's step allocates, on any device: states of each parameter, and nothing else."""
 
     def __init__(self, parameters: Iterable[torch.Tensor], states: int) -> None:
@@ -61,6 +61,8 @@ class _Fused(torch.optim.Optimizer):
 
     def step(self, *_: object) -> None:  # type: ignore[override]
         """Allocate states of parameters that have none."""
+        if not self._states:
+            return
         for parameter in (one for group in self.param_groups for one in group["params"]):
             if parameter.grad is not None and not self.state[parameter]:
                 self.state[parameter] = {str(n): torch.zeros_like(parameter) for n in range(self._states)}

@@ -57,6 +57,8 @@ OPTIMIZERS = {
 }
 """By the names that campaigns and commands give them."""
 
+_NOTHING = Optimizer("", 0, 0, decays=False)
+
 NOT_SUPPORTED = {
     "lbfgs": "it calls the network again within its step",
     "muon": "it takes matrices only",
@@ -64,8 +66,9 @@ NOT_SUPPORTED = {
 }
 
 FUSED = "-fused"
-NAMES = (*OPTIMIZERS, *(f"{name}{FUSED}" for name, kind in OPTIMIZERS.items() if kind.fused))
-"""Without an ending PyTorch's own choice on CUDA, `foreach`; `-fused` where there is a fused kernel."""
+NO_OPTIMIZER = "none"
+NAMES = (*OPTIMIZERS, *(f"{name}{FUSED}" for name, kind in OPTIMIZERS.items() if kind.fused), NO_OPTIMIZER)
+"""Without an ending PyTorch's own choice on CUDA, `foreach`; `-fused` where it has a fused kernel; `none`: no step."""
 
 BY_CLASS = {kind.class_name: kind for kind in OPTIMIZERS.values()}
 
@@ -87,7 +90,7 @@ def optimizer_name(text: str) -> str:
 
 def kind_of(name: str) -> Optimizer:
     """Return what is known of an optimizer; `name` is one of `NAMES`."""
-    return OPTIMIZERS[name.removesuffix(FUSED)]
+    return _NOTHING if name == NO_OPTIMIZER else OPTIMIZERS[name.removesuffix(FUSED)]
 
 
 def states_of(described: Mapping[str, Any]) -> int:

@@ -10,13 +10,26 @@ import pytest
 import torch
 
 from clockwatt import config
-from clockwatt.config import TrainingConfig
+from clockwatt.config import NetworkConfig, TrainingConfig
 from clockwatt.errors import ClockwattError, ConfigError
 from clockwatt.operations import optimizers
+from clockwatt.operations.networks import build_network
 from clockwatt.operations.rows import operation_row
 from clockwatt.operations.spec.operation import TensorSpec
-from clockwatt.schema.optimizers import BY_CLASS, NAMES, NOT_SUPPORTED, OPTIMIZERS, Optimizer, optimizer_name, states_of
+from clockwatt.operations.trace.trace import trace_network
+from clockwatt.schema.optimizers import (
+    BY_CLASS,
+    NAMES,
+    NO_OPTIMIZER,
+    NOT_SUPPORTED,
+    OPTIMIZERS,
+    Optimizer,
+    optimizer_name,
+    states_of,
+)
+from clockwatt.schema.records import TRAINING
 
+STEPPING = [name for name in NAMES if name != NO_OPTIMIZER]
 SHAPES = [(8, 6), (8,), (4, 3, 5, 5)]
 PARAMETERS = [TensorSpec.dense(shape, "float32", grad=True, parameter=True) for shape in SHAPES]
 
@@ -26,7 +39,7 @@ def tensors():
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", STEPPING)
 def test_the_state_is_that_of_the_optimizer(name, momentum):
     operation = optimizers.operation_of(TrainingConfig(optimizer=name, momentum=momentum), PARAMETERS)
     parameters = tensors()
@@ -42,7 +55,7 @@ def test_the_state_is_that_of_the_optimizer(name, momentum):
     assert optimizers.flops(operation) > sum(parameter.numel() for parameter in parameters)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", STEPPING)
 def test_each_is_a_row_of_a_catalogue(name):
     row = operation_row(optimizers.operation_of(TrainingConfig(optimizer=name), PARAMETERS), "optimizer", "training")
     bytes_ = sum(spec.bytes for spec in PARAMETERS)
@@ -71,11 +84,29 @@ def test_optimizers_go_by_their_class_and_variant(text, name):
 
 
 def test_ids_of_steps_that_were_measured():
-    ids = {name: optimizers.operation_of(TrainingConfig(optimizer=name), PARAMETERS).operation_id for name in NAMES}
+    ids = {name: optimizers.operation_of(TrainingConfig(optimizer=name), PARAMETERS).operation_id for name in STEPPING}
     assert {name: ids[name] for name in ("sgd", "adam", "adamw")} == {
         "sgd": "0a9480e5a691ebcb", "adam": "7e74b46969fd176b", "adamw": "2f969790e7520c66",
     }  # fmt: skip
-    assert len(set(ids.values())) == len(NAMES)
+    assert len(set(ids.values())) == len(STEPPING)
+
+
+def test_without_an_optimizer_a_step_is_forward_and_backward():
+    network = NetworkConfig(name="squeezenet1_1", input=[2, 3, 64, 64])
+    trained, alone = (
+        trace_network(network, TRAINING, TrainingConfig(optimizer=name)).calls for name in ("sgd", NO_OPTIMIZER)
+    )
+    assert [call.operation for call in alone] == [call.operation for call in trained[:-1]]
+    assert trained[-1].operation.is_optimizer
+    for settings in ({}, {"accumulate": 2, "clip_norm": 1.0}):
+        built = build_network(
+            network, "cpu", pass_=TRAINING, training=TrainingConfig(optimizer=NO_OPTIMIZER, **settings)
+        )
+        before = [parameter.detach().clone() for parameter in built.module.parameters()]
+        built.call()
+        after = list(built.module.parameters())
+        assert all(parameter.grad is not None for parameter in after)
+        assert all(torch.equal(one, other) for one, other in zip(before, after, strict=True))
 
 
 def test_states_as_a_catalogue_describes_them():
@@ -112,8 +143,10 @@ def test_neither_optimizers_nor_torchvision_import_torch_compile():
 import sys
 from clockwatt.config import NetworkConfig, TrainingConfig
 from clockwatt.operations import optimizers
+from clockwatt.operations.networks import build_network
 from clockwatt.operations.constructors import constructor_of
 from clockwatt.operations.spec.operation import TensorSpec
+from clockwatt.operations.trace.trace import trace_network
 optimizers.operation_of(TrainingConfig(), [TensorSpec.dense((3, 3), "float32", grad=True, parameter=True)])
 constructor_of(NetworkConfig(name="fcn_resnet50", input=[1, 3, 64, 64]))()
 print("torch._dynamo" in sys.modules)

@@ -43,6 +43,7 @@ from clockwatt.operations.trace.meta import MetaLayouts
 from clockwatt.operations.trace.refusals import NO_SAVED_TENSORS_HOOKS, cause, refused_wrapper
 from clockwatt.operations.trace.tracer import LOSS, Recorded, Tracer, UntraceableError
 from clockwatt.schema.execution import TF32
+from clockwatt.schema.optimizers import NO_OPTIMIZER
 from clockwatt.schema.records import FORWARD, TRAINING
 
 _UNSCALING = "GradScaler unscales all gradients in one call and does not wait for the GPU"
@@ -183,8 +184,9 @@ def _trace(network: NetworkConfig, pass_: str, training: TrainingConfig, build: 
             if training.clip_norm is not None:
                 tracer.assumed_branches.append(f": {_CLIPPING}")
                 calls += [_of_all_gradients(module, name) for name in (_NORM, _MULTIPLIED)]
-            learnt = [parameter for parameter in module.parameters() if parameter.grad is not None]
-            calls.append(optimizer_step(tracer, learnt, training))
+            if training.optimizer != NO_OPTIMIZER:
+                learnt = [parameter for parameter in module.parameters() if parameter.grad is not None]
+                calls.append(optimizer_step(tracer, learnt, training))
     parameters = list(module.parameters())
     return Trace(
         calls,
