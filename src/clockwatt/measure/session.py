@@ -48,7 +48,7 @@ _SEGMENT_S = 3.0
 
 @dataclass(frozen=True)
 class Session:
-    """Resources of one measuring process: a GPU at an operating point, and the output folders."""
+    """Resources of one measuring process: a GPU at an operating point, and the output folders; `quick` as below."""
 
     config: CampaignConfig
     label: str
@@ -57,6 +57,7 @@ class Session:
     catalogue_dir: Path
     store: Store
     calibration: Calibration
+    quick: bool = False
 
     @property
     def name(self) -> str:
@@ -81,6 +82,7 @@ def measure_shard(
     calibration: Calibration | None = None,
     retry_failed: bool = False,
     stop_after_s: float | None = None,
+    quick: bool = False,
 ) -> None:
     """Measure what a shard lacks and assemble its file, with its telemetry beside it.
 
@@ -94,6 +96,9 @@ def measure_shard(
         Whether what failed is measured again.
     stop_after_s
         Begin no further measurement after so long, and assemble what there is; the same call goes on.
+    quick
+        For a measurement of seconds: reference operations are timed once, without energy, and idle power is read once.
+        A session of minutes needs more of both, since cards drift.
 
     Raises
     ------
@@ -113,7 +118,7 @@ def measure_shard(
     limits_s = [seconds for seconds in (stop_after_s, watchdog.seconds_left()) if seconds is not None]
     end_s = time.monotonic() + min(limits_s, default=math.inf)
     store = Store(store_dir, config, label, point)
-    session = Session(config, label, point, shard, catalogue_dir, store, calibration or Calibration())
+    session = Session(config, label, point, shard, catalogue_dir, store, calibration or Calibration(), quick)
     wanted = tasks.subjects(config, session.gpu_config, shard, catalogue_dir)
     with watchdog.only_process(store.shard_file(shard, "lock")):
         left = _measure_wanted(session, wanted, end_s, retry_failed=retry_failed)
@@ -193,7 +198,8 @@ def _measure_pending(session: Session, pending: list[Subject], end_s: float) -> 
                     run.measure(subject, strikes)
                 left -= 1
                 advance(f"{subject.subject_id} {subject.pass_}")
-        run.measure_anchors()
+        if not session.quick:
+            run.measure_anchors()
     return left
 
 
@@ -303,7 +309,7 @@ class Run:
         self._config = session.config.measurement
         self._execution = session.gpu_config.execution[0]
         self._bench, self._writer, self._base = bench, writer, base
-        self._anchor_ids, self._energy = anchor_ids, energy
+        self._anchor_ids, self._energy, self._quick = anchor_ids, energy, session.quick
         self._around = Surroundings(calibration=session.calibration)
         self._checked_ns = bench.now_ns()
         self._position = 0
@@ -315,7 +321,7 @@ class Run:
 
     def check(self) -> None:
         """Measure the reference operations, which show drift, and idle power, on a warm card."""
-        if self._around.idle is None:
+        if self._around.idle is None and not self._quick:
             self._measure_idle()
         self.measure_anchors()
         self._measure_idle()
@@ -330,7 +336,7 @@ class Run:
     def measure_anchors(self) -> None:
         """Measure each reference operation once."""
         for anchor_id in self._anchor_ids:
-            self.measure(anchor_subject(anchor_id, self._execution, energy=self._energy))
+            self.measure(anchor_subject(anchor_id, self._execution, energy=self._energy and not self._quick))
 
     def measure(self, subject: Subject, strikes: watchdog.Strikes | None = None) -> None:
         """Measure a subject, unless so many processes died of it that it is left out with a row that says so."""

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 _FIRST_BATCH = 8
 """Each batch is twice as long as the one before: opening the GPU takes as long as measuring dozens."""
-_TIME_TAKES_S, _ENERGY_TAKES_S = 0.1, 2.0
+_TIME_TAKES_S, _ENERGY_TAKES_S = 0.1, 1.5
 """About what measuring an operation takes, in time alone and with energy: so many are asked for where seconds limit."""
 _TIME_ALONE_ERROR = 0.02
 """Half a 90 % interval of time alone, beside its own standard error: what it differs from a full measurement."""

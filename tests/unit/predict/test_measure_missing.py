@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import yaml
 
@@ -10,6 +12,7 @@ from clockwatt.cli.main import app
 from clockwatt.errors import ClockwattError
 from clockwatt.predict.measure_missing import Stop
 from clockwatt.predict.request import Request
+from clockwatt.schema.records import ANCHOR
 
 SHIPPED = Path(__file__).parents[3] / "resources/predictors"
 NETWORK = ["support.small_networks:normalised", "--input", "4096,16", "--gpu", "a30", "--point", "sm900"]
@@ -102,6 +105,18 @@ def test_energy_is_measured_where_it_is_less_certain_than_the_time(ask) -> None:
     again = ask("--measure-missing", "0", as_json=False)
     assert "Energy of" not in again, "what is in the store is not measured again"
     assert ask("--measure-missing", "0")["expected"]["energy_j"] == answer["expected"]["energy_j"]
+
+
+def test_reference_operations_are_timed_once_a_session_and_without_energy(ask, campaign) -> None:
+    ask("--measure-missing", "60s")
+    tables = [pq.read_table(path) for path in campaign.parent.rglob("*.parquet") if "telemetry" not in str(path)]
+    rows = pa.concat_tables(tables, promote_options="default").to_pandas()
+    assert rows["energy_j"].notna().any(), "an energy was asked for"
+    references = rows[rows["kind"] == ANCHOR]
+    assert not references.empty
+    assert references["time_device_s"].notna().all()
+    assert references["energy_j"].isna().all()
+    assert not references.duplicated(["session_id", "subject_id"]).any()
 
 
 def test_the_pass_itself_is_measured(ask) -> None:
