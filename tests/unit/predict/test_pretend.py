@@ -138,6 +138,20 @@ def test_accumulated_gradients_are_added_up() -> None:
     assert sum(call.kind == "accumulation" for call in calls) == 4  # once for each parameter
 
 
+@pytest.mark.parametrize("batches", [1, 3])
+def test_all_batches_of_a_step_count(batches: int) -> None:
+    def step(model: torch.nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor) -> None:
+        optimizer.zero_grad()
+        for _ in range(batches):
+            x, y = torch.randn(8, 64).cuda(), torch.randn(8, 64).cuda()
+            ((model(x) - y).square().mean() + model(2 * x).mean()).backward()
+        optimizer.step()
+
+    answer = trained(step).answer
+    assert (answer.items, answer.unit) == (8 * batches, "samples")
+    assert answer.items_per_s == pytest.approx(8 * batches / answer.time_s)
+
+
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_checkpointed_layers_are_computed_again(reentrant: bool) -> None:
     def step(model: torch.nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor) -> None:

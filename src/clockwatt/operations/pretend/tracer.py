@@ -146,6 +146,9 @@ class _Seen:
     extra: list[TracedCall] = field(default_factory=list)
     roots: dict[int, torch.nn.Module] = field(default_factory=dict)
     input_shape: list[int] = field(default_factory=list)
+    batches: set[int] = field(default_factory=set)  # numbers of the tensors that the first network was given
+    awaits_batch: bool = False
+    backward_passes: int = 0
     learns: bool = False
     autocast: str | None = None
     backward_nodes: int = 0
@@ -350,6 +353,7 @@ class PretendTracer(Tracer):
                 self.storages.relabel(state, PARAMETERS, path)
             every = (*module.parameters(), *module.buffers())
             self._state_storages |= {storage_of(tensor) for tensor in every}
+        self._seen.awaits_batch = learns and id(module) == next(iter(self._seen.roots))
 
     def _to_lay_out(self) -> list[torch.nn.Module]:
         """Modules of regions that TorchInductor would lay out channels last, and that are not."""
@@ -508,11 +512,14 @@ class PretendTracer(Tracer):
         learns = torch.is_grad_enabled() and any(one.requires_grad and not one.is_leaf for one in outputs)
         if outside and not learns:
             return  # initialises parameters
-        if not self._seen.input_shape:
+        if not self._seen.input_shape or self._seen.awaits_batch:
             given = [tensor for tensor in call.given if tensor.dim() and not self._is_state(tensor)]
             uploaded = [one for one in given if one in self._uploaded and not isinstance(one, torch.nn.Parameter)]
+            if uploaded and self._stack and self._seen.awaits_batch:
+                self._seen.batches.add(self.number_of(uploaded[0]))
+                self._seen.awaits_batch = False
             of_network = self._stack or not self._state_storages  # else averages of parameters, among others
-            if shown := uploaded or (given if of_network else []):
+            if not self._seen.input_shape and (shown := uploaded or (given if of_network else [])):
                 self._seen.input_shape = list(shown[0].shape)
         if self.steps and not (self._stack or self._seen.learns or torch.is_grad_enabled()):
             line = line_of_network() or self.name
@@ -543,6 +550,7 @@ class PretendTracer(Tracer):
         leaves = [node.variable for node in nodes if hasattr(node, "variable")]
         accumulated = [leaf for leaf in leaves if leaf.grad is not None]
         phase, self.phase = self.phase, LOSS
+        passes = self._seen.backward_passes
         self.storages.kind = TEMPORARY
         wanted = () if inputs is None else tuple(tensors_in(inputs))
         try:
@@ -562,6 +570,7 @@ class PretendTracer(Tracer):
         finally:
             self.phase = phase
             self.storages.kind = ACTIVATIONS
+        self._seen.backward_passes = passes + 1  # those of checkpoints within are no passes of their own
         self._seen.backward_nodes += len(nodes)
         entries = [*self.graph.accumulations(nodes), *(Accumulation(None, 0, leaf, 1) for leaf in accumulated)]
         for leaf in leaves:
@@ -612,6 +621,7 @@ class PretendTracer(Tracer):
         return known.model_copy(
             update={
                 "optimizer": f"{name}{fused}",
+                "accumulate": max(1, min(len(self._seen.batches), self._seen.backward_passes)),
                 "momentum": (known.momentum or group["momentum"]) if group.get("momentum") else 0.0,
                 "weight_decay": (known.weight_decay or float(decay)) if decay else 0.0,
             }
