@@ -91,6 +91,16 @@ def printed_modules() -> list[nn.Module]:
         nn.ReLU(),
         nn.LayerNorm((2, 2)),
         nn.Linear(2, 5),
+        nn.Tanh(),
+        nn.ReLU6(),
+        nn.Hardswish(),
+        nn.Linear(5, 5),
+        nn.ReLU6(inplace=True),
+        nn.LeakyReLU(0.2),
+        nn.Hardsigmoid(),
+        nn.ELU(),
+        nn.Dropout(0.3),
+        nn.Softmax(dim=1),
     ]
 
 

@@ -249,16 +249,31 @@ def _elementwise(name: str) -> Callable[[_Printed, Shape, bool], Operation]:
     return read
 
 
-def _activation(name: str) -> Callable[[_Printed, Shape, bool], Operation]:
-    """Return one that may change its input in place, and says so in the call."""
+def _activation(name: str, **defaults: Any) -> Callable[[_Printed, Shape, bool], Operation]:
+    """Return one that takes settings, and may change its input in place, and says so in the call."""
 
     def read(module: _Printed, shape: Shape, training: bool) -> Operation:
-        in_place = bool(module.get("inplace", 0, default=False))
-        return _operation(
-            name, [shape], shape, training, _tensor(0), named={"inplace": in_place}, in_place=in_place
-        )  # fmt: skip
+        named = {
+            key: module.get(key, place, default)
+            for place, (key, default) in enumerate({**defaults, "inplace": False}.items())
+        }
+        in_place = bool(named["inplace"])
+        return _operation(name, [shape], shape, training, _tensor(0), named=named, in_place=in_place)
 
     return read
+
+
+def _dropout(module: _Printed, shape: Shape, training: bool) -> Operation:
+    """Return one that drops a half, as tracing records it, since the rate does not change the cost."""
+    p, in_place = float(module.get("p", 0, 0.5)), bool(module.get("inplace", 1, default=False))
+    named = {"p": 0.5 if 0 < p < 1 else p, "training": training, "inplace": in_place}
+    name = f"{_FUNCTIONAL}.dropout"
+    return _operation(name, [shape], shape, training, _tensor(0), named=named, in_place=in_place)
+
+
+def _softmax(module: _Printed, shape: Shape, training: bool) -> Operation:
+    named = {"dim": module.get("dim", 0), "_stacklevel": 5, "dtype": None}
+    return _operation(f"{_FUNCTIONAL}.softmax", [shape], shape, training, _tensor(0), named=named)
 
 
 def _gelu(module: _Printed, shape: Shape, training: bool) -> Operation:
@@ -280,5 +295,13 @@ _READERS: dict[str, Callable[[_Printed, Shape, bool], Operation]] = {
     "ReLU": _activation(f"{_FUNCTIONAL}.relu"),
     "SiLU": _activation(f"{_FUNCTIONAL}.silu"),
     "GELU": _gelu,
+    "ReLU6": _activation(f"{_FUNCTIONAL}.hardtanh", min_val=0.0, max_val=6.0),
+    "LeakyReLU": _activation(f"{_FUNCTIONAL}.leaky_relu", negative_slope=0.01),
+    "ELU": _activation(f"{_FUNCTIONAL}.elu", alpha=1.0),
+    "Hardswish": _activation(f"{_FUNCTIONAL}.hardswish"),
+    "Hardsigmoid": _activation(f"{_FUNCTIONAL}.hardsigmoid"),
+    "Dropout": _dropout,
+    "Softmax": _softmax,
+    "Tanh": _elementwise("torch.tanh"),
     "Sigmoid": _elementwise("torch.sigmoid"),
 }

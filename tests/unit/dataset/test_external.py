@@ -30,6 +30,10 @@ PRINTED = [
     ("GELU(approximate='none')", (2, 3), (2, 3)),
     ("SiLU()", (2, 3), (2, 3)),
     ("Sigmoid()", (2, 3), (2, 3)),
+    ("Dropout(p=0.5, inplace=False)", (2, 3), (2, 3)),
+    ("Hardswish()", (2, 3), (2, 3)),
+    ("ReLU6(inplace=True)", (2, 3), (2, 3)),
+    ("Softmax(dim=-1)", (2, 3), (2, 3)),
 ]
 
 
