@@ -173,11 +173,8 @@ def show_plan(plan: Plan) -> None:
                       style="bold")  # fmt: skip
     console = Console()
     console.print(table)
-    console.print(
-        f"With `shards: {plan.recommended_shards}` instead of {plan.shards}, each job would take about an hour."
-        if plan.shards != plan.recommended_shards
-        else f"With `shards: {plan.shards}`, each job takes about an hour or less."
-    )
+    instead = "" if plan.shards == plan.recommended_shards else f" instead of {plan.shards}"
+    console.print(f"With `shards: {plan.recommended_shards}`{instead}, a job takes about an hour or less.")
     if any(gpu.virtual for gpu in plan.gpus):
         console.print("GPU-hours of virtual GPUs are simulated time. The run itself takes minutes.")
 

@@ -81,7 +81,7 @@ def summary(spans: Sequence[Span], steps: int) -> dict[str, float | None]:
     -------
     dict
         `kernels`: their number. `kernel_s`, `communication_s`: in which kernels, and in which communications run.
-        `busy_s`: in which either runs. `overlap`: share of the time of communications in which a kernel runs.
+        `busy_s`: in which either runs. `overlap`: communication time during which a kernel runs, over all of it.
         `communication_share`: of the sum of all kernels' times. `utilisation`, `sm_efficiency` and `occupancy`, as
         PyTorch's TensorBoard plugin computes them: share of the time in which a kernel runs; the same, weighted with
         the blocks that are launched for each SM, at most 1; mean over kernels, weighted with their times. The last two
