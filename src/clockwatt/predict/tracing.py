@@ -19,7 +19,7 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
@@ -33,11 +33,12 @@ from pydantic import ValidationError
 from clockwatt.config import NetworkConfig, Pass, TrainingConfig
 from clockwatt.errors import DataFileError, OutputError, RequestError
 from clockwatt.io import files
+from clockwatt.operations.spec.operation import MATRIX_CLASSES, RECURRENT_CLASSES
 from clockwatt.predict.composition.pipeline import Composer
 from clockwatt.predict.evaluation.pass_errors import GAP_S
 from clockwatt.predict.features import operation_features
 from clockwatt.schema import layout, records
-from clockwatt.schema.execution import EAGER, ExecutionSettings, mode_of_variant
+from clockwatt.schema.execution import COMPILED_MODES, EAGER, ExecutionSettings, mode_of_variant
 from clockwatt.schema.records import (
     CALL_SCHEMA,
     MEMORY_SCHEMA,
@@ -127,10 +128,20 @@ class TracedNetwork:
             return None, ""
         if len(shape) == 4:
             return shape[0] * self.batches, "images"
-        embeddings = self.operations.loc[self.operations["operation_class"] == "embedding", "spec"]
-        if any(tensor["shape"] == shape for spec in embeddings for tensor in json.loads(spec)["tensors"]):
+        if any(self._takes_tokens(shape)):
             return math.prod(shape) * self.batches, "tokens"
         return shape[0] * self.batches, "samples"
+
+    def _takes_tokens(self, shape: list[int]) -> Iterator[bool]:
+        """Yield for operations whether they show that each element of the input is a token."""
+        of_library = MATRIX_CLASSES | RECURRENT_CLASSES
+        compiled = mode_of_variant(self.network.dtype) in COMPILED_MODES  # embeddings are in fused kernels
+        for name, spec in zip(self.operations["operation_class"], self.operations["spec"], strict=True):
+            if name == "embedding":
+                yield any(tensor["shape"] == shape for tensor in json.loads(spec)["tensors"])
+            elif compiled and len(shape) > 1 and name in of_library:
+                rows = json.loads(spec)["out"][0]["shape"][:-1]
+                yield rows in (shape, [math.prod(shape)])
 
     @property
     def batches(self) -> int:

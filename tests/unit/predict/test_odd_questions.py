@@ -132,6 +132,15 @@ def test_a_module_takes_the_fields_that_messages_name():
     assert ids.unit == "tokens"
 
 
+@pytest.mark.parametrize("precision", ["tf32", "tf32+compile"])
+def test_token_ids_are_counted_where_their_embedding_is_fused(precision):
+    network = torch.nn.Sequential(torch.nn.Embedding(10, 8), torch.nn.Linear(8, 4))
+    ids = clockwatt.predict(network, (4, 8), gpu="h200", input_dtype="int64", input_below=10, precision=precision)
+    assert (ids.items, ids.unit) == (32, "tokens")
+    numbers = clockwatt.predict(torch.nn.Linear(8, 32), (4, 8), gpu="h200", precision=precision)
+    assert (numbers.items, numbers.unit) == (4, "samples")
+
+
 def test_what_a_network_prints_is_no_part_of_an_answer(capsys):
     assert clockwatt.predict(lambda x: print("shape", x.shape) or x.relu(), X, gpu="h200").time_s > 0
     assert capsys.readouterr().out == ""
