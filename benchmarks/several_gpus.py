@@ -2,13 +2,15 @@
 
     python benchmarks/several_gpus.py predict [--set SET] [--links LINKS] [--host NAME] --output PREDICTED.json
     python benchmarks/several_gpus.py pack MEASURED.jsonl PACKED.jsonl
-    python benchmarks/several_gpus.py score MEASURED.jsonl PREDICTED.json...
+    python benchmarks/several_gpus.py score [--blind N] MEASURED.jsonl PREDICTED.json...
     python benchmarks/several_gpus.py seen MEASURED.jsonl
+    python benchmarks/several_gpus.py machines MEASURED.jsonl MEASURED.jsonl
 
 `predict` predicts the cases of `parallel_truth.py`, which measures them; `{network}` in LINKS stands for the network's
 name; `--host-of` takes the factor of the host from measured and predicted steps on one GPU. `pack` shortens what was
-measured. `score` compares it with predictions, of which the first are blind; errors of one GPU are not counted among
-those of several. `seen` writes a table without predictions: GPUs and programs that run beside each other.
+measured. `score` compares it with predictions, of which the first N are blind; errors of one GPU are not counted among
+those of several. `seen` writes a table without predictions: GPUs and programs that run beside each other. `machines`
+compares the same steps on two machines.
 """
 
 import argparse
@@ -33,12 +35,19 @@ LIMITS = {"time": (5.0, 12.0), "energy": (8.0, 20.0), "memory": (4.0, None)}
 """Largest median and 90th percentile of errors, in percent."""
 FACTORS = {"time": (1e3, "ms"), "energy": (1, "J"), "memory": (1e-9, "GB")}
 
+NOTES = (
+    "`third`: predicted before it was measured; `revised`: with host costs revised by the first two sets, before it, too.",
+    "`calibrated`: with profiles of the host and the links measured minutes before the steps.",
+    "`before-calibrated`: the same profiles, with host costs as they were before the revision.",
+)
+
 
 def main() -> None:
     """Predict or score."""
     parser = argparse.ArgumentParser()
     commands = parser.add_subparsers(dest="command", required=True)
-    of_predict, of_pack, of_score, of_seen = map(commands.add_parser, ("predict", "pack", "score", "seen"))
+    names = ("predict", "pack", "score", "seen", "machines")
+    of_predict, of_pack, of_score, of_seen, of_machines = map(commands.add_parser, names)
     of_predict.add_argument("--links", default="h100-nvlink")
     of_predict.add_argument("--gpu", default="h100")
     of_predict.add_argument("--host")
@@ -46,8 +55,10 @@ def main() -> None:
     of_predict.add_argument("--set", choices=parallel_truth.SETS, default="first")
     of_predict.add_argument("--output", type=Path, required=True)
     of_seen.add_argument("measured", type=Path)
+    of_machines.add_argument("measured", type=Path, nargs=2)
     of_pack.add_argument("measured", type=Path)
     of_pack.add_argument("packed", type=Path)
+    of_score.add_argument("--blind", type=int, default=1)
     of_score.add_argument("measured", type=Path)
     of_score.add_argument("predicted", type=Path, nargs="+")
     options = parser.parse_args()
@@ -58,8 +69,10 @@ def main() -> None:
         options.packed.write_text("".join(f"{json.dumps(packed(line))}\n" for line in lines), encoding="utf-8")
     elif options.command == "seen":
         seen([json.loads(line) for line in options.measured.read_text(encoding="utf-8").splitlines()])
+    elif options.command == "machines":
+        machines(*options.measured)
     else:
-        score(options.measured, options.predicted)
+        score(options.measured, options.predicted, options.blind)
 
 
 def write_predictions(options: argparse.Namespace) -> None:
@@ -131,25 +144,28 @@ def packed(value: Any) -> Any:
     return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
-def score(measured: Path, predicted: list[Path]) -> None:
-    """Write the table of each prediction, and one of their errors for each strategy."""
+def score(measured: Path, predicted: list[Path], blind_files: int) -> None:
+    """Write the table of the first prediction, and one of the errors of all for each strategy."""
     lines = [json.loads(line) for line in measured.read_text(encoding="utf-8").splitlines()]
     steps = {(line["network"], line["strategy"]): line for line in reversed(lines) if line["kind"] == "step"}
     failed = [steps.pop(key) for key, line in list(steps.items()) if "error" in line]
     hardware = machine(lines[0])
+    gpu = lines[0]["gpus"][0]["name"].split()[1]
     summary, blind = [], []
     for place, file in enumerate(predicted):
         content = json.loads(file.read_text(encoding="utf-8"))
-        title = f"{'not blind' if place else 'blind'}: `{file.stem}`"
+        title = f"{'blind' if place < blind_files else 'not blind'}: `{file.stem}`"
         rows, errors = compared(steps, content["cases"])
         summary += [[title, *row] for row in summarised(errors)]
         several = [error for (_, strategy), error in errors.items() if strategy != "one"]
         if not place:
             blind = [target for name in LIMITS for target in targets(f"{measured.stem}: ", name, several)]
         host = f"host {content['host']}" if content["host"] else "host of the links"
+        if place:
+            continue
         result_file.write(
             "several-gpus",
-            f"Steps on two H100 and their predictions, {title}",
+            f"Steps on two {gpu} and their predictions, {title}",
             ("network", "batch of all GPUs", "precision", "strategy", *(
                 f"{column}, {'%' if column == 'off' else unit}"
                 for _, unit in FACTORS.values() for column in ("measured", "predicted", "off")
@@ -166,7 +182,7 @@ def score(measured: Path, predicted: list[Path]) -> None:
         )  # fmt: skip
     result_file.write(
         "several-gpus",
-        f"Errors of predicted steps on two H100: `{measured.stem}`",
+        f"Errors of predicted steps on two {gpu}: `{measured.stem}`",
         (
             "prediction", "strategy", "steps", "time: median, %", "90th, %", "ratio to one GPU: median, %", "90th, %",
             "energy: median, %", "90th, %", "memory: median, %", "90th, %",
@@ -175,7 +191,8 @@ def score(measured: Path, predicted: list[Path]) -> None:
         targets=blind,
         notes=(
             "Ratio to one GPU: time over the time of the same network on one GPU, predicted and measured.",
-            "Targets are those of the blind predictions, without the steps on one GPU.",
+            "Targets are those of the first predictions, without the steps on one GPU.",
+            *(NOTES if "third" in measured.stem else ()),
         ),
         file=result_file.RESULTS / f"several_gpus-{measured.stem}.json",
         hardware=hardware,
@@ -186,6 +203,28 @@ def machine(line: dict[str, Any]) -> str:
     """Return what was measured on, and when."""
     gpus = f"{len(line['gpus'])} × {line['gpus'][0]['name']} of one host"
     return f"{gpus}, {line['date'][:16]} UTC, PyTorch {line['versions']['torch']}"
+
+
+def machines(first: Path, second: Path) -> None:
+    """Write the table of differences between the same steps on two machines."""
+    files = [[json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] for file in (first, second)]
+    of_both = [{(line["network"], line["strategy"]): line for line in lines if "time_s" in line} for lines in files]
+    rows = []
+    for strategy in parallel_truth.STRATEGIES:
+        pairs = [[steps[key] for steps in of_both] for key in of_both[0] if key[1] == strategy and key in of_both[1]]
+        off = [abs(100 * (other["time_s"] / one["time_s"] - 1)) for one, other in pairs]
+        energies = [[sum(rank["energy_j"] for rank in line["ranks"]) for line in pair] for pair in pairs]
+        of_energy = [abs(100 * (other / one - 1)) for one, other in energies]
+        quantiles = [f"{np.quantile(values, share):.1f}" for values in (off, of_energy) for share in (0.5, 0.9)]
+        rows.append([strategy, len(pairs), *quantiles])
+    result_file.write(
+        "several-gpus",
+        f"The same steps on two machines with two {files[0][0]['gpus'][0]['name'].split()[1]} each",
+        ("strategy", "steps", "time: median difference, %", "90th, %", "energy: median difference, %", "90th, %"),
+        rows,
+        file=result_file.RESULTS / "several_gpus-machines.json",
+        hardware=" and ".join(machine(lines[0]) for lines in files),
+    )
 
 
 def seen(lines: list[dict[str, Any]]) -> None:
