@@ -36,7 +36,7 @@ LIMITS = {"time": (5.0, 12.0), "energy": (8.0, 20.0), "memory": (4.0, None)}
 FACTORS = {"time": (1e3, "ms"), "energy": (1, "J"), "memory": (1e-9, "GB")}
 
 NOTES = (
-    "`third`: predicted before it was measured; `revised`: with host costs revised by the first two sets, before it, too.",
+    "`third`: predicted before it was measured; `revised`: also before, with host costs revised by the first two sets.",
     "`calibrated`: with profiles of the host and the links measured minutes before the steps.",
     "`before-calibrated`: the same profiles, with host costs as they were before the revision.",
 )
