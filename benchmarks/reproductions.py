@@ -394,6 +394,9 @@ def assignment() -> tuple[str, list[Row], list[str]]:
     def vgg(column: str) -> str:
         return cell("parallel_study", ["vgg16", 128, "tf32", "ddp"], column)
 
+    def vgg_cell(network: str, column: str) -> str:
+        return cell("reproductions-vgg", ["training", network, "h100"], column)
+
     rows = [
         [
             "tasks 1 and 2: memory until it ends",
@@ -405,16 +408,19 @@ def assignment() -> tuple[str, list[Row], list[str]]:
         [
             "task 2: four single layers at (256, 3, 224, 224), linear 25,088 → 4,096",
             "memory and power drawn",
-            "time, energy, power and memory of each layer on an H100 and an H200, in the table below",
+            "time, energy, power and memory of each layer on an H100 and an H200, in the table and figure below",
             "`python benchmarks/single_layers.py`",
-            f"{PARTLY}: predicted, not measured; no figure",
+            f"{PARTLY}: predicted, not measured",
         ],
         [
             "task 3: VGG-16 with max-pool before ReLU, batch 128",
             "time and memory, CPU and GPU",
-            "two networks side by side with intervals",
-            "`clockwatt compare`",
-            f"{PARTLY}: not measured on a GPU and a CPU",
+            (
+                f"a training step on an H100 takes {vgg_cell('vgg16_pool_first', 'time')} in place of "
+                f"{vgg_cell('vgg16', 'time')}, and as much memory ({vgg_cell('vgg16', 'memory')}); table below"
+            ),
+            "`clockwatt compare vgg16 clockwatt.operations.stacks:vgg16_pool_first --input 128,3,224,224 --gpu h100`",
+            f"{PARTLY}: predicted for GPUs, not measured; clockwatt predicts no CPUs",
         ],
         [
             "VGG-16 on one and two GPUs",
