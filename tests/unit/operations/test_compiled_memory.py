@@ -110,6 +110,15 @@ def test_convolutions_with_normalisations_need_less_than_eager(memory, pass_):
     assert of_output < compiled.allocated_bytes <= eager.allocated_bytes
 
 
+def test_pooled_images_lie_channels_last(memory):
+    network, shape = (
+        nn.Sequential(nn.Conv2d(8, 64, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(64, 64, 3)),
+        (4, 8, 32, 32),
+    )
+    laid_out, contiguous = (memory(network, "training", mode, shape) for mode in ("+channels_last+compile", "+compile"))
+    assert laid_out.allocated_bytes == pytest.approx(contiguous.allocated_bytes, rel=0.1)
+
+
 class Breaking(nn.Module):
     """A value of the data decides, which no graph can hold."""
 

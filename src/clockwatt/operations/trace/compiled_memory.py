@@ -46,6 +46,7 @@ _PROPERTIES = SimpleNamespace(
     L2_cache_size=50 * 2**20,
 )  # fmt: skip
 """Of the GPU that code is generated for; they decide how reductions are split."""
+_LAYOUTS: Any = {"_conv_determine_backend_memory_format": convolution_format}
 
 
 def compiled(function: Function, tensors: Sequence[torch.Tensor], states: int) -> Function:
@@ -67,7 +68,8 @@ def compiled(function: Function, tensors: Sequence[torch.Tensor], states: int) -
         counted, compiler(), compiler(is_backward=True), _partitioned, select_decomp_table(), states, True,
         compiler(is_inference=True),
     )  # fmt: skip
-    with tracing(TracingContext(FakeTensorMode(allow_non_fake_inputs=True))):
+    layouts = mock.patch.multiple(torch._C, **_LAYOUTS)
+    with tracing(TracingContext(FakeTensorMode(allow_non_fake_inputs=True))), layouts:
         found(*tensors)
     return found
 
@@ -161,7 +163,7 @@ def _generating() -> Iterator[None]:
             (device_interface.CudaInterface, {"get_device_properties": _always(_PROPERTIES),
                                               "get_compute_capability": _always("90"),
                                               "is_bf16_supported": _always(True)}),
-            (torch._C, {"_conv_determine_backend_memory_format": convolution_format}),
+            (torch._C, _LAYOUTS),
             (scheduler, {"has_triton": _always(True)}),
             (pad_mm, {"has_triton": _always(True), "_should_pad": _should_pad}),
             (TritonKernel, {"codegen_kernel": _always(""), "call_kernel": _call_kernel}),
