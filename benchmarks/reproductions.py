@@ -115,7 +115,7 @@ def thesis() -> tuple[str, list[Row], list[str]]:
             "gradients of the outputs; no loss, no optimizer",
             "`training: {optimizer: none, loss: mean}`, and the same options: the mean of the outputs is its only loss",
             "`clockwatt predict NETWORK --pass training --optimizer none --loss mean`",
-            REPRODUCED,
+            f"{VIRTUAL}; predicted for all GPUs, with one mean of the outputs more",
         ],
         [
             "its procedure end to end",
