@@ -152,6 +152,19 @@ def test_all_batches_of_a_step_count(batches: int) -> None:
     assert answer.items_per_s == pytest.approx(8 * batches / answer.time_s)
 
 
+@pytest.mark.parametrize("by", [torch.autograd.grad, torch.autograd.backward])
+def test_backward_passes_through_a_retained_graph_are_left_out_with_a_warning(by: Callable[..., object]) -> None:
+    def step(model: torch.nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor) -> None:
+        optimizer.zero_grad()
+        loss = model(x.requires_grad_()).mean()
+        by(loss, inputs=[x], retain_graph=True)
+        loss.backward()
+        optimizer.step()
+
+    (warning,) = [text for text in trained(step).answer.warnings if "retained" in text]
+    assert re.search(r"test_pretend.py:\d+: further backward passes", warning)
+
+
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_checkpointed_layers_are_computed_again(reentrant: bool) -> None:
     def step(model: torch.nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor) -> None:

@@ -155,6 +155,7 @@ class _Seen:
     uploaded_bytes: int = 0
     reads: dict[str, int] = field(default_factory=dict)
     breaks: dict[str, None] = field(default_factory=dict)
+    retained: dict[str, None] = field(default_factory=dict)
     evaluated: dict[str, int] = field(default_factory=dict)
     between: dict[str, int] = field(default_factory=dict)
 
@@ -498,10 +499,16 @@ class PretendTracer(Tracer):
 
     def _run_unlisted(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a call that no operation stands for; those that do work on a GPU are said to be left out."""
+        if func is torch.autograd.grad:
+            self._retains(kwargs.get("retain_graph") or kwargs.get("create_graph"))
         result = self._run(func, args, kwargs)
         if type(func).__name__ in ("OpOverload", "OpOverloadPacket"):
             self._note([f"{functions.described(func)} is left out: it is no public function of PyTorch"])
         return result
+
+    def _retains(self, retain: Any) -> None:
+        if retain:
+            self._seen.retained[line_of_network() or self.name] = None
 
     def _record(self, call: InterceptedCall, outputs: list[torch.Tensor], changed: list[int]) -> None:
         if not self._stack and torch.is_grad_enabled():
@@ -543,6 +550,7 @@ class PretendTracer(Tracer):
         create_graph: bool = False, inputs: Any = None, **named: Any,
     ) -> None:  # fmt: skip
         """Run the backward pass of a loss, and record what it adds up."""
+        self._retains(retain_graph or create_graph)
         losses = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
         given = named.get("grad_tensors", gradient)
         seeds = [given] if isinstance(given, torch.Tensor) or given is None else list(given)
@@ -694,6 +702,9 @@ class PretendTracer(Tracer):
         for line in {one.line: None for one in self._compiled.values()}:
             if line not in {region.line for region in regions}:
                 yield f"{line}: what torch.compile compiles is not called as a module: that part is eager."
+        if self._seen.retained:
+            lines = ", ".join(self._seen.retained)
+            yield f"Graphs are retained at {lines}: further backward passes through them are left out."
         if self._seen.breaks:
             yield f"A compiled graph breaks at {', '.join(self._seen.breaks)}; what that costs is left out."
         if self._to_lay_out():
