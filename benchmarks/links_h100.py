@@ -26,7 +26,8 @@ def main() -> None:
     """Write the profile."""
     lines = [json.loads(line) for line in (DATA / "measured-h100.jsonl").read_text(encoding="utf-8").splitlines()]
     steps = {(line["network"], line["strategy"]): line for line in reversed(lines) if line["kind"] == "step"}
-    factor = host_factor(steps, {(name, "one"): {"host_s": median_host_s(name)} for name in parallel_truth.FIRST})
+    ratios = [host_seconds(steps[name, "one"]) / median_host_s(name) for name in parallel_truth.FIRST]
+    factor = float(np.median(ratios))
     print(f"host {factor:.3f}")
     profile = replace(
         LinkProfile.read(DATA / "links-h100.json"), origin=ORIGIN, rows=(), host_relative_to_median=factor
@@ -40,12 +41,6 @@ def median_host_s(name: str) -> float:
     inputs: Any = {"shape": shape, "dtype": "int64", "below": below} if below else shape
     settings = {"training": True, "precision": precision, "optimizer": optimizer, "gpu": "h100"}
     return float(clockwatt.predict(constructor, inputs, **settings).expected.host_s)
-
-
-def host_factor(steps: dict[Any, Any], predicted: dict[Any, Any]) -> float:
-    """Return the host time of steps on one GPU relative to that predicted: the median network's."""
-    ones = {key: line for key, line in steps.items() if key[1] == "one"}
-    return float(np.median([host_seconds(line) / predicted[key]["host_s"] for key, line in ones.items()]))
 
 
 def host_seconds(line: dict[str, Any]) -> float:

@@ -7,8 +7,7 @@
     python benchmarks/several_gpus.py machines MEASURED.jsonl MEASURED.jsonl
 
 `predict` predicts the cases of `parallel_truth.py`, which measures them; `{network}` in LINKS stands for the network's
-name; `--host-of` takes the factor of the host from measured and predicted steps on one GPU. `pack` shortens what was
-measured. `score` compares it with predictions, of which the first N are blind; errors of one GPU are not counted among
+name. `pack` shortens what was measured. `score` compares it with predictions, of which the first N are blind; errors of one GPU are not counted among
 those of several. `seen` writes a table without predictions: GPUs and programs that run beside each other. `machines`
 compares the same steps on two machines.
 """
@@ -20,14 +19,12 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import links_h100
 import numpy as np
 import parallel_truth
 import result_file
 
 import clockwatt
 from clockwatt.predict import api
-from clockwatt.predict.hosts import ScaledHost
 from clockwatt.studies.parallel.strategies import SCHEDULE
 
 STRATEGIES = parallel_truth.STRATEGIES[1:]
@@ -51,7 +48,6 @@ def main() -> None:
     of_predict.add_argument("--links", default="h100-nvlink")
     of_predict.add_argument("--gpu", default="h100")
     of_predict.add_argument("--host")
-    of_predict.add_argument("--host-of", type=Path, nargs=2, metavar=("MEASURED", "PREDICTED"))
     of_predict.add_argument("--set", choices=parallel_truth.SETS, default="first")
     of_predict.add_argument("--output", type=Path, required=True)
     of_seen.add_argument("measured", type=Path)
@@ -85,14 +81,6 @@ def write_predictions(options: argparse.Namespace) -> None:
         "cases": [],
     }
     api._Question._trace = keeping(api._Question._trace)
-    if options.host_of:
-        measured, predicted = (path.read_text(encoding="utf-8") for path in options.host_of)
-        lines = [json.loads(line) for line in measured.splitlines()]
-        steps = {(line["network"], line["strategy"]): line for line in lines if line["kind"] == "step"}
-        cases = {(case["network"], case["strategy"]): case for case in json.loads(predicted)["cases"]}
-        host = ScaledHost("calibrated by steps on one GPU", links_h100.host_factor(steps, cases))
-        api.Predictors.profile = lambda *_: host
-        content["host"] = f"{host.factor:.3f} × the median host, {host.name}"
     for name in parallel_truth.SETS[options.set]:
         content["cases"] += predict(name, options)
         options.output.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
@@ -160,7 +148,7 @@ def score(measured: Path, predicted: list[Path], blind_files: int) -> None:
         several = [error for (_, strategy), error in errors.items() if strategy != "one"]
         if not place:
             blind = [target for name in LIMITS for target in targets(f"{measured.stem}: ", name, several)]
-        host = f"host {content['host']}" if content["host"] else "host of the links"
+        host = f"host {content['host']}" if content["host"] else "median host"
         if place:
             continue
         result_file.write(

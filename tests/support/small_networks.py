@@ -3,6 +3,7 @@
 import os
 import signal
 
+import torch
 from torch import nn
 
 
@@ -31,6 +32,19 @@ class Transposed(nn.Module):
 def transposed() -> nn.Module:
     """A third block whose input is not contiguous."""
     return nn.Sequential(nn.Linear(16, 16), Transposed(), nn.Linear(8, 4))
+
+
+class Shared(nn.Module):
+    """Two layers with one weight, and a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(16, 16), nn.Linear(16, 16)
+        self.second.weight = self.first.weight
+        self.register_buffer("steps", torch.zeros(3))
+
+    def forward(self, x):
+        return self.second(self.first(x).relu())
 
 
 def normalised() -> nn.Module:

@@ -45,7 +45,7 @@ from clockwatt.predict.evaluation.pass_errors import (
 )
 from clockwatt.predict.features import OPERATION_CLASS
 from clockwatt.predict.gpu_predictor import GpuPredictor
-from clockwatt.predict.hosts import HostCosts, HostProfile, HostSpan, ScaledHost, span
+from clockwatt.predict.hosts import HostCosts, HostProfile, HostSpan, span
 from clockwatt.predict.memory import pass_memory
 from clockwatt.predict.models.extrapolation import described
 from clockwatt.predict.models.predictors import TARGETS
@@ -82,7 +82,7 @@ def predict_network(
     point: str,
     *,
     execution: ExecutionSettings = TF32,
-    host: HostProfile | ScaledHost | None = None,
+    host: HostProfile | None = None,
     bounded: bool = True,
 ) -> Answer:
     """Answer for one pass of a network on one GPU at one operating point.
@@ -120,7 +120,7 @@ def predict_points(
     points: Sequence[str],
     *,
     execution: ExecutionSettings = TF32,
-    host: HostProfile | ScaledHost | None = None,
+    host: HostProfile | None = None,
     bounded: bool = True,
 ) -> list[Answer]:
     """Answer for one pass of a network on one GPU at several operating points.

@@ -471,27 +471,6 @@ def user_folder() -> Path:
     return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "clockwatt"
 
 
-@dataclass(frozen=True)
-class ScaledHost:
-    """Host without a profile, of which one factor is known.
-
-    Attributes
-    ----------
-    name
-        What answers call it.
-    factor
-        Cost of its calls relative to the median host.
-    """
-
-    name: str
-    factor: float
-
-    def costs(self, model: HostModel, pass_: str) -> HostCosts:
-        """Return the costs of a network's pass on this host; their variation is not known."""
-        median = model.hosts_seen.costs(pass_, is_network=True)
-        return HostCosts(name=self.name, overall=median.overall * self.factor)
-
-
 def profile_of(name: str, rows: pd.DataFrame, operations: pd.DataFrame, seconds: float) -> HostProfile:
     """Make the profile of a host from measurements.
 

@@ -20,11 +20,12 @@ from clockwatt.predict import answerer as answers
 from clockwatt.predict.api import load
 from clockwatt.predict.evaluation.errors import NORMAL_90
 from clockwatt.predict.features import CATALOGUE_COLUMNS
-from clockwatt.predict.hosts import HostAnswer, HostProfile, HostsSeen, ScaledHost, Session, different_hosts, profile_of
+from clockwatt.predict.hosts import HostAnswer, HostProfile, HostsSeen, Session, different_hosts, profile_of
 from clockwatt.predict.request import Request
 from clockwatt.schema import layout
 from clockwatt.schema.execution import TF32
 from clockwatt.schema.records import HOST_LEFT_OUT
+from support.scaled_host import ScaledHost
 
 NETWORKS = [
     NetworkConfig(name=f"support.small_networks:{name}", input=[8, 16])

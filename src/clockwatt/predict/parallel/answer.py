@@ -16,7 +16,6 @@ from clockwatt.predict.all_gpus import AllGpus
 from clockwatt.predict.answer import Answer
 from clockwatt.predict.answerer import OperationCosts, predict_network, with_memory
 from clockwatt.predict.gpu_predictor import GpuPredictor
-from clockwatt.predict.hosts import HostProfile, ScaledHost
 from clockwatt.predict.memory import PassMemory, most_at_once
 from clockwatt.predict.parallel.links import LinkProfile
 from clockwatt.predict.parallel.schedules import (
@@ -151,12 +150,11 @@ class Steps:
         self._traced: dict[tuple[str, Pass], TracedNetwork] = {}
         self._singles: dict[tuple[str, str], Answer] = {}
         self._steps: dict[tuple[str, str], Step] = {}
-        self._host: HostProfile | ScaledHost | None = predictors.profile(request.host)
+        self._host, factor = predictors.profile(request.host), 1.0
         if self._host is not None:
             median = self.model.hosts_seen.costs(TRAINING, is_network=True)
-            self._links = self._links.on_host(self._host.costs(self.model, TRAINING).overall / median.overall)
-        elif self._links.host_relative_to_median is not None and not self.model.described(TRAINING).summed:
-            self._host = ScaledHost(f"of {self._links.name}", self._links.host_relative_to_median)
+            factor = self._host.costs(self.model, TRAINING).overall / median.overall
+        self._links = self._links.on_host(factor)
 
     def answer(self, request: Request) -> ParallelAnswer:
         """Answer a request that differs in strategy, number of GPUs or operating point only."""

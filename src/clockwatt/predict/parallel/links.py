@@ -95,12 +95,12 @@ class LinkProfile:
         rings = (gpus - 1) / (fit.gpus - 1)
         return fit.latency_s * rings + size / fit.bytes_per_s * _sent(kind, gpus) / _sent(kind, fit.gpus)
 
-    def on_host(self, factor: float | None) -> Self:
+    def on_host(self, factor: float) -> Self:
         """Return the profile with costs of a host whose calls cost `factor` times those of the median host.
 
-        Unchanged where either factor is not known: then the profile's host is meant.
+        Unchanged where that of the profile's host is not known: then the profile's host is meant.
         """
-        if factor is None or self.host_relative_to_median is None:
+        if self.host_relative_to_median is None:
             return self
         scaled = {name: cost * factor / self.host_relative_to_median for name, cost in self.host_costs.items()}
         return replace(self, host_costs=scaled, host_relative_to_median=factor)

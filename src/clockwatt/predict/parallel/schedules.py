@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -216,16 +216,13 @@ def _gradients(detail: OperationCosts) -> dict[str, list[int]]:
 
 
 def _buffers(detail: OperationCosts) -> tuple[int, ...]:
-    trained = {path: sorted(sizes) for path, sizes in _gradients(detail).items()}
-    found = []
-    for event in detail.traced.memory or ():
-        if event.kind == PARAMETERS and event.bytes is not None:
-            sizes = trained.get(event.module_path, [])
-            if event.bytes in sizes:
-                sizes.remove(event.bytes)
-            else:
-                found.append(event.bytes)
-    return tuple(found)
+    """Return the bytes of all that has no gradient, though a module that shares a parameter may have its gradient."""
+    trained = Counter((path, size) for path, sizes in _gradients(detail).items() for size in sizes)
+    events = detail.traced.memory or ()
+    state = Counter((event.module_path, event.bytes) for event in events if event.kind == PARAMETERS and event.bytes)
+    shared = Counter(size for _, size in (trained - state).elements())
+    left = Counter(size for _, size in (state - trained).elements())
+    return tuple((left - shared).elements())
 
 
 BUCKET_BYTES, FIRST_BUCKET_BYTES = 25 * 2**20, 2**20

@@ -8,12 +8,11 @@ from typer.testing import CliRunner
 from clockwatt.cli.main import app
 from clockwatt.errors import ClockwattError, RequestError
 from clockwatt.predict.api import load
-from clockwatt.predict.hosts import ScaledHost
 from clockwatt.predict.memory import most_at_once
-from clockwatt.predict.parallel.links import LinkProfile
 from clockwatt.predict.parallel.schedules import step_of
 from clockwatt.predict.request import Request
 from clockwatt.schema.records import MemoryRow
+from support.scaled_host import ScaledHost
 
 TWO = {"gpu": "h100", "training": True, "gpus_per_node": 2, "links": "h100-nvlink"}
 
@@ -48,6 +47,13 @@ def test_a_step_is_split_without_loss(predictors, ddp):
     assert len(step.buffers) == 3 * 20  # of each batch norm
     assert step.units[0].path == "conv1"
     assert step.units[0].gradients == (4 * 64 * 3 * 49,)
+
+
+def test_a_shared_parameter_is_no_buffer(predictors):
+    single = predictors.predict("support.small_networks:Shared", (4, 16), gpu="h100", training=True)
+    step = step_of(single, None, 100.0)
+    assert sorted(step.gradients) == [4 * 16, 4 * 16, 4 * 16 * 16]
+    assert step.buffers == (4 * 3,)
 
 
 def test_command_line_and_python_agree(ddp):
@@ -101,8 +107,8 @@ def test_incomplete_requests_are_refused(asked, message):
 
 def test_a_slower_host_makes_host_bound_steps_longer(predictors, ddp, monkeypatch):
     assert ddp.limited_by == "host-bound"
-    assert ddp.single.host.factor == pytest.approx(LinkProfile.read("h100-nvlink").host_relative_to_median)
-    monkeypatch.setattr(type(predictors), "profile", lambda *_: ScaledHost("slow", 2 * ddp.single.host.factor))
+    assert ddp.single.host.factor == 1.0
+    monkeypatch.setattr(type(predictors), "profile", lambda *_: ScaledHost("slow", 2.0))
     slow = predictors.predict("resnet18", (32, 3, 224, 224), strategy="ddp", host="slow", **TWO)
     assert slow.host_s == pytest.approx(2 * ddp.host_s, rel=0.01)
     fsdp = predictors.predict("resnet18", (32, 3, 224, 224), strategy="fsdp", host="slow", **TWO)
