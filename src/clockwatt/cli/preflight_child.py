@@ -79,6 +79,7 @@ class _Script(PretendedRun):
                 self.leave(1)
             if self.step is None:  # the command says so, unless another process of the script reports
                 return
+            print(file=sys.stderr, flush=True)  # a bar of progress may have left its line open
             if self._asked["json"]:
                 from clockwatt.cli.printing import print_json
 
