@@ -7,9 +7,9 @@
     python benchmarks/several_gpus.py machines MEASURED.jsonl MEASURED.jsonl
 
 `predict` predicts the cases of `parallel_truth.py`, which measures them; `{network}` in LINKS stands for the network's
-name. `pack` shortens what was measured. `score` compares it with predictions, of which the first N are blind; errors of one GPU are not counted among
-those of several. `seen` writes a table without predictions: GPUs and programs that run beside each other. `machines`
-compares the same steps on two machines.
+name. `pack` shortens what was measured. `score` compares it with predictions, of which the first N are blind; errors of
+one GPU are not counted among those of several. `seen` writes a table without predictions: GPUs and programs that run
+beside each other. `machines` compares the same steps on two machines.
 """
 
 import argparse
