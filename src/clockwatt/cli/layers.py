@@ -66,6 +66,8 @@ def layers(
     host_bound = answer.host is not None and answer.host.paced_by == "host"
     shared = "host time" if host_bound else "device time" if answer.expected.device_s else "back-to-back time"
     print(f"In brackets: 90 % intervals. The time of the pass is divided in proportion to the modules' {shared}.")
+    if any(f"{name}." in other for name in table.index if name for other in table.index):
+        print("A module's row leaves out the modules below it, which have rows of their own.")
     print("memory: what a module holds at the peak of the pass.")
     if profiled is not None:
         _print_measured(table, profiled)
