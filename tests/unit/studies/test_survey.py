@@ -50,6 +50,13 @@ def test_a_slower_card_is_an_outlier_and_others_are_not(fleet):
     assert all(passport.verdict(other, []) is None for other in normal)
 
 
+def test_slow_cards_do_not_hide_one_another():
+    random = np.random.default_rng(6)
+    others = [observed(f"GPU-{number}", random, slow=0.03 * (number < 2)) for number in range(12)]
+    compared = passport.compare(observed("slow", random, slow=0.03), passport.fleet_summary(pd.concat(others)))
+    assert compared.loc[[COMPARED[name].worse == "slower" for name in compared.index], "outlier"].all()
+
+
 def test_temperature_is_separated_from_the_card(fleet):
     compared = passport.compare(
         observed("hot", np.random.default_rng(1), warmer_k=HOT_K), passport.fleet_summary(fleet)
@@ -189,9 +196,9 @@ def surveyed(nodes: dict[str, int], device: str = "virtual:h200", **slurm: objec
 
 
 def test_the_survey_recovers_the_differences_of_virtual_cards(tmp_path):
-    campaign = surveyed({"n1": 3, "n2": 2})
-    for node, index, session in campaign.studies.study_survey().cards("h200"):
-        cards.measure(campaign, "h200", node, index, tmp_path / f"{node}-{index}-{session}.parquet")
+    campaign = surveyed({"n-01": 3, "n-02": 2})
+    for node, index, _ in campaign.studies.study_survey().cards("h200"):
+        cards.measure(campaign, "h200", node, index, tmp_path / f"{node}-{index}.parquet")
     with pytest.raises(ClockwattError, match="not n1"):
         cards.measure(surveyed({"n1": 3}, "NVIDIA H200"), "h200", "n1", 0, tmp_path / "lost.parquet")
     found = results.survey([tmp_path])
@@ -203,7 +210,7 @@ def test_the_survey_recovers_the_differences_of_virtual_cards(tmp_path):
         planted / np.median(planted) - 1, abs=0.0005
     )
     assert list(zip(found.cards["host"], found.cards["index"], strict=True)) == [
-        ("n1", 0), ("n1", 1), ("n1", 2), ("n2", 0), ("n2", 1)
+        ("n-01", 0), ("n-01", 1), ("n-01", 2), ("n-02", 0), ("n-02", 1)
     ]  # fmt: skip
     results.write(found, tmp_path / "results")
     assert len(list((tmp_path / "results").rglob("*.png"))) == 4

@@ -94,7 +94,8 @@ def survey(paths: Sequence[Path]) -> Survey:
 def _cards(rows: pd.DataFrame, observed: pd.DataFrame, outlying: pd.DataFrame, lost: dict[str, str]) -> pd.DataFrame:
     of_card = rows.groupby("gpu_uuid", sort=False)
     cards = of_card.agg(host=("host", "first"), file=("file", "first"), sessions=("session_id", "nunique"))
-    cards["index"] = cards.pop("file").map(lambda name: place(name)[1])
+    after_host = [name.removeprefix(host) for host, name in zip(cards["host"], cards.pop("file"), strict=True)]
+    cards["index"] = [place(f"node{name}")[1] for name in after_host]  # a node's name may end with a number
     cards = cards.join(differences(observed)).rename_axis("card").reset_index()
     names = [", ".join(outlying.columns[row]) for row in outlying.reindex(cards["card"]).to_numpy(bool)]
     cards = cards.assign(outlier=names, not_measured="").sort_values(["host", "index"], ignore_index=True)
