@@ -15,7 +15,7 @@ from scipy import stats
 from clockwatt.dataset.flagging import SLOWED_BY
 from clockwatt.errors import ClockwattError
 from clockwatt.studies.survey.observations import COMPARED
-from clockwatt.studies.survey.variance import COVERAGE, FEWEST_CARDS
+from clockwatt.studies.survey.variance import COVERAGE, FEWEST_CARDS, outliers
 
 FALSE_ALARMS = 0.01
 """Largest share of cards of the same fleet that any quantity may call an outlier."""
@@ -24,7 +24,7 @@ NOTABLE = 0.01
 
 
 def fleet_summary(fleet: pd.DataFrame) -> pd.DataFrame:
-    """Summarise the cards to compare with.
+    """Summarise the cards to compare with, without outliers above them, which would hide others.
 
     Parameters
     ----------
@@ -49,7 +49,13 @@ def fleet_summary(fleet: pd.DataFrame) -> pd.DataFrame:
             f"{fewest} cards of this model are known, {FEWEST_CARDS} are needed. Give --fleet with measurements of "
             "more cards, such as files of `clockwatt card --output`."
         )
-    return pd.DataFrame({name: _summary(fleet[fleet["quantity"] == name]) for name in COMPARED}).T
+    return pd.DataFrame({name: _summary(_normal(fleet[fleet["quantity"] == name])) for name in COMPARED}).T
+
+
+def _normal(fleet: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of cards of one quantity that are not outliers above the median card."""
+    found = outliers(fleet)
+    return fleet[~fleet["card"].isin(found.index[found["outlier"] & (found["difference"] > 0)])]
 
 
 def _summary(fleet: pd.DataFrame) -> dict[str, float]:
