@@ -191,7 +191,10 @@ def _request(given: dict[str, Any]) -> Any:
             raise RequestError(
                 f"{{request}} is the whole request: leave {{{_OPTIONS[name].field or name}}} out, or write it there."
             )
-        return Request.from_json(_json_text(text))
+        request = Request.from_json(_json_text(text))
+        for field in sorted(request.model_fields_set - {_OPTIONS[name].field or name for name in given}):
+            raise RequestError(f"{{{field}}} is no option of this command: leave it out of {{request}}.")
+        return request
     if (slowdown := given.get("max_slowdown")) is not None:
         given["max_slowdown"] = parse_slowdown(slowdown)
     fields = {_OPTIONS[name].field or name: value for name, value in given.items()}

@@ -41,11 +41,16 @@ _NOT_OF_ALL = {
     **dict.fromkeys(("counts", "strategies"), "is of recommend"),
     **dict.fromkeys(("predictors_dir", "catalogue_dir", "validation_dir"), "is a folder: give it to `clockwatt.load`"),
     **dict.fromkeys(
-        ("measure_missing", "measure_whole", "config_file", "store_dir"),
-        "is for measuring: run `clockwatt predict` with it",
+        ("measure_missing", "measure_whole", "run", "config_file", "store_dir"),
+        "is for measuring: run `clockwatt predict` or `recommend` with it",
     ),
 }
 """Fields of a request that not every question takes, and the reason."""
+_OF_ALL = (
+    *("pass_", "precision", "operations", "optimizer", "accumulate", "clip_norm", "loss", "host", "gpus"),
+    *("input_dtype", "input_below", "assume_branch", "cache_length"),
+)
+"""Fields that every question reads; a new field is refused until it is named here or by the question."""
 
 RESULTS = Path("results")
 """Results of a campaign where nobody says otherwise."""
@@ -360,8 +365,8 @@ class _Question:
             pass_ = TRAINING if training else INFERENCE
             if fields.setdefault("pass_", pass_) != pass_:
                 raise RequestError("training and pass_ contradict each other: give one of them.")
-        for name in (fields.keys() & _NOT_OF_ALL.keys()) - {*also}:
-            raise RequestError(f"{name} {_NOT_OF_ALL[name]}.")
+        for name in (fields.keys() & Request.model_fields.keys()) - {*_OF_ALL, *also}:
+            raise RequestError(f"{name} {_NOT_OF_ALL.get(name, 'is not of this question')}.")
         fields["points"] = tuple(map(str, [points] if isinstance(points, str | OperatingPoint) else points))
         if network is None or isinstance(network, str):
             return cls(Request.of(network=network, **typed_inputs(given), **fields), None)

@@ -162,6 +162,7 @@ def test_one_input_or_several_by_keyword(predictors):
             lambda p: p.predict("net24", input=INPUT, gpu="a30", pass_="train"),
             "pass_ train: choose inference or training",
         ),
+        (lambda p: p.show("net24", run=True), "run is for measuring: run `clockwatt predict` or `recommend` with it"),
     ],
 )
 def test_what_cannot_be_asked_is_refused_by_name(predictors, ask, message):

@@ -207,6 +207,11 @@ def test_a_bad_question_is_one_message(ask, options, words):
         assert word in said
 
 
+def test_a_field_that_the_command_does_not_read_is_refused():
+    with pytest.raises(ClockwattError, match="power_cap_w is no option of this command"):
+        request_options._request({"network": None, "request": '{"network": "net25", "power_cap_w": 300}'})
+
+
 def test_a_command_that_takes_long_says_that_it_works(ask, monkeypatch):
     monkeypatch.setattr(request_options, "_SILENCE_S", 0.0)
     assert "this can take a minute" in ask("recommend", *NETWORK)[2]
