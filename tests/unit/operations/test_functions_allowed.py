@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from clockwatt.operations.build.build import build
+from clockwatt.operations.build.values import positive_argument
 from clockwatt.operations.spec import functions
 from clockwatt.operations.spec.operation import Operation, OperationSpecError
 
@@ -74,3 +75,27 @@ def test_a_spec_imports_nothing():
 def test_an_optimizer_is_one_of_those_that_can_be_configured():
     with pytest.raises(OperationSpecError, match=r"torch\.optim\.LBFGS is none of"):
         build(Operation("torch.optim.LBFGS", ([],)), "cpu", pass_="training")
+
+
+UNDEFINED = {"acosh", "arccosh", "gammainc", "gammaincc", "igamma", "igammac", "zeta"}
+"""Need values above 1, or two tensors of positive values."""
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_values_are_defined_for_all_functions_of_one_or_two_tensors():
+    generator = torch.Generator().manual_seed(0)
+    undefined = set()
+    for name in functions.names():
+        operation_class, function = Operation(name).operation_class, functions.resolve(name)
+        for count in (1, 2):
+            given = tuple(torch.randn(512, generator=generator) for _ in range(count))
+            positive = positive_argument(operation_class, given, {})
+            if positive is not None:
+                positive.uniform_(0.25, 0.75, generator=generator)
+            try:
+                out = function(*given)
+            except Exception:  # noqa: BLE001  # takes other arguments
+                continue
+            if isinstance(out, torch.Tensor) and out.layout is torch.strided and out.is_floating_point():
+                undefined |= {operation_class} if out.isnan().any() else set()
+    assert undefined == UNDEFINED

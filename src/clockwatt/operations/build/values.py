@@ -14,7 +14,12 @@ _POSITIVE: dict[str, tuple[int, str]] = {
     **dict.fromkeys(
         ("sqrt", "rsqrt", "log", "log2", "log10", "log1p", "reciprocal", "bernoulli", "multinomial"), (0, "input")
     ),
-    **dict.fromkeys(("pow", "float_power", "binary_cross_entropy"), (0, "input")),
+    **dict.fromkeys(("pow", "ipow", "float_power", "binary_cross_entropy"), (0, "input")),
+    **dict.fromkeys(("acos", "arccos", "asin", "arcsin", "atanh", "arctanh", "erfinv", "logit", "ndtri"), (0, "input")),
+    **dict.fromkeys(("bessel_y0", "bessel_y1", "modified_bessel_k0", "modified_bessel_k1"), (0, "input")),
+    **dict.fromkeys(("scaled_modified_bessel_k0", "scaled_modified_bessel_k1"), (0, "input")),
+    **dict.fromkeys(("xlogy", "xlog1py", "rpow"), (1, "other")),
+    "kl_div": (1, "target"),
     **dict.fromkeys(("div", "divide", "true_divide", "floor_divide", "fmod", "remainder"), (1, "other")),
 }
 """The argument, by position and by name, whose values must lie in (0, 1), by operation class."""
