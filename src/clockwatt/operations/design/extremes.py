@@ -19,7 +19,7 @@ from clockwatt.operations.design.sizes import LARGEST_TENSOR, Sizes
 from clockwatt.operations.spec.encode import dtype_of
 
 _MOST_STEPS = 2400
-_LARGEST_RECURRENT = 2**26
+_LARGEST_RECURRENT = 2**30
 """Elements of the states of a recurrent layer over all steps."""
 _MOST_ROWS = 2**18
 _MOST_PRODUCTS = 2**39
