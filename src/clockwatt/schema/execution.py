@@ -174,7 +174,8 @@ class ExecutionSettings(str):
     def of_operations(self) -> list[ExecutionSettings]:
         """Return all settings under which operations of such a network are measured."""
         precision = PRECISIONS[self.precision]
-        return [TF32] * precision.cudnn_tf32 + [FP32] * (not precision.matrix_tf32)
+        switches = (precision.matrix_tf32, precision.cudnn_tf32)
+        return [TF32] * any(switches) + [FP32] * (not all(switches))
 
     @property
     def words(self) -> str:

@@ -17,6 +17,7 @@ from clockwatt.schema.execution import (
     PRECISIONS,
     TF32,
     ExecutionSettings,
+    Precision,
     all_settings,
     execution_of_json,
     of_variant,
@@ -64,6 +65,14 @@ def test_what_is_at_its_default_is_left_out_of_the_text(text, canonical):
 def test_what_is_not_supported_is_refused_by_name(text, message):
     with pytest.raises(ClockwattError, match=message):
         ExecutionSettings(text)
+
+
+@pytest.mark.parametrize("matrix_tf32", [False, True])
+@pytest.mark.parametrize("cudnn_tf32", [False, True])
+def test_all_settings_that_operations_need_are_measured(monkeypatch, matrix_tf32, cudnn_tf32):
+    monkeypatch.setitem(PRECISIONS, "fp32", Precision("float32", matrix_tf32, cudnn_tf32, "a new precision"))
+    needed = {FP32.of_operation(name, "float32") for name in ("linear", "conv2d", "relu")}
+    assert set(FP32.of_operations) == needed
 
 
 def test_operations_of_16_bits_are_looked_up_where_the_gpu_was_measured():
