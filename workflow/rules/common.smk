@@ -153,6 +153,17 @@ def survey_cards(wildcards):
     return [at(f"studies/survey/{wildcards.gpu}/{layout.survey_file(*card)}") for card in cards]
 
 
+@told_once
+def survey_patterns(wildcards):
+    """Shell patterns of `survey_cards`, whose names together may be longer than a command can be."""
+    survey, folder = campaign.studies.survey, shlex.quote(at(f"studies/survey/{wildcards.gpu}"))
+    sessions = f"{{1..{survey.sessions}}}"
+    return [
+        f"{folder}/{layout.survey_file(node, f'{{0..{cards - 1}}}', sessions)}"
+        for node, cards in survey.gpus[wildcards.gpu].items()
+    ]
+
+
 def survey_conditions(wildcards):
     """Every measurement of the conditions of the survey on a GPU."""
     nodes = campaign.studies.survey.shared_nodes(wildcards.gpu)

@@ -70,7 +70,11 @@ rule study_survey_conditions:
         **SURVEY_RESOURCES,
     params:
         settings=lambda wildcards: gpu_settings(wildcards.gpu)
-        | {"conditions": SURVEY.conditions, "seconds": SURVEY.seconds},
+        | {
+            "conditions": SURVEY.conditions,
+            "seconds": SURVEY.seconds,
+            "cards": SURVEY.cards_of(wildcards.gpu, wildcards.node),
+        },
     shell:
         """
         python -m clockwatt study-conditions \
@@ -133,11 +137,12 @@ rule study_survey_results:
         **stage_resources("figures"),
     params:
         results=results_dir,
+        cards=survey_patterns,
         code=run.code.stages["study_survey"],
     shell:
         """
         python -m clockwatt study-survey \
-            {params.results:q}/studies/survey/{wildcards.gpu:q}/cards \
+            {params.cards} \
             --output {params.results:q}/studies/survey/{wildcards.gpu:q} \
             >{log:q} 2>&1
         """
