@@ -75,7 +75,9 @@ def card(
     else:
         for card in judged:
             _print(card.compared)
-            print(f"{card.name} {card.uuid}, {card.cards} cards compared: {card.verdict or NORMAL}")
+            print(card.line)
+        if len(wrong := [card.line for card in judged if card.wrong]) > 1:
+            print("; ".join(wrong))  # the health check states the last line as its reason
     raise typer.Exit(DIFFERS if judged[-1].wrong else int(unread or any(card.unjudged for card in judged)))
 
 
@@ -119,6 +121,7 @@ class _Judged:
         missing = self.compared.index[self.compared["difference"].isna()]
         self.unjudged = f"not judged, no {missing[0]}; measure it again" if len(missing) else None
         self.verdict = self.wrong or self.unjudged
+        self.line = f"{self.name} {self.uuid}, {self.cards} cards compared: {self.verdict or NORMAL}"
 
     def answer(self) -> dict[str, Any]:
         return {
@@ -136,12 +139,12 @@ def _print(compared: pd.DataFrame) -> None:
 
     table = Table("quantity", "difference (95 % interval)", "by temperature", "°C (others)", "outlier above", box=None)
     for name, row in compared.iterrows():
-        table.add_row(
-            str(name),
+        cells = [
             f"{100 * row['difference']:+.1f} % ({100 * row['low']:+.1f} to {100 * row['high']:+.1f})",
             f"{100 * row['from_temperature']:+.1f} %",
             f"{row['temperature_c']:.0f} ({row['fleet_temperature_c']:.0f})",
             f"{100 * row['smallest_outlier']:+.1f} %",
-            style="bold" if row["outlier"] else None,
-        )
+        ]
+        shown = ["–" if "nan" in cell else cell for cell in cells]
+        table.add_row(str(name), *shown, style="bold" if row["outlier"] else None)
     print_whole(table)

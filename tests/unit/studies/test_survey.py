@@ -168,8 +168,16 @@ def test_the_command_judges_a_virtual_card(tmp_path, capsys, monkeypatch):
     write(own[own["subject_id"] == COMPARED["time of ReLU (memory)"].operation_id], "partial.parquet")
     partial = ["--measured", tmp_path / "partial.parquet"]
     assert card("--fleet", tmp_path / "fleet", *partial) == 1
-    assert "not judged, no time of softmax (memory); measure it again" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "not judged, no time of softmax (memory); measure it again" in said
+    assert "nan" not in said
     assert card("--fleet", tmp_path / "fleet", *partial, *both) == 3
+    write(own.assign(gpu_uuid="GPU-other", time_eager_s=1.03 * own["time_eager_s"]), "also_slow.parquet")
+    capsys.readouterr()
+    assert card("--fleet", tmp_path / "fleet", *both, "--measured", tmp_path / "also_slow.parquet") == 3
+    line = capsys.readouterr().out.splitlines()[-1]
+    assert own["gpu_uuid"][0] in line
+    assert "GPU-other" in line
     broken = tmp_path / "fleet" / "broken.parquet"
     broken.write_bytes(b"PAR1")
     assert card("--fleet", tmp_path / "fleet", "--measured", broken, *both) == 3
