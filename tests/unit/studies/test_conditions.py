@@ -1,5 +1,6 @@
 """Programs of the survey beside one another: the virtual rule recovered, real processes timed, bad files named."""
 
+import contextlib
 import os
 import signal
 import threading
@@ -13,6 +14,7 @@ from clockwatt import config
 from clockwatt.cli.main import app
 from clockwatt.config import CONDITION_PROGRAMS
 from clockwatt.errors import ClockwattError, ConfigError, DataFileError
+from clockwatt.gpu.interface import GpuNotFoundError
 from clockwatt.gpu.virtual.model import NEIGHBOUR_SLOWDOWN
 from clockwatt.studies.survey import conditions, interference
 from clockwatt.studies.survey.conditions import Running
@@ -102,6 +104,32 @@ def test_a_node_that_the_survey_lacks_is_named(tmp_path, gpu, node):
     asked.gpus["a30"] = asked.gpus["h200"]
     with pytest.raises(ConfigError, match=f"no node '{node}' of GPU '{gpu}'; it has "):
         conditions.measure(asked, gpu, node, 1, tmp_path / "n.csv")
+
+
+def test_a_card_that_is_not_here_is_left_out(tmp_path, monkeypatch, capsys):
+    asked, used = campaign("together"), []
+    asked.gpus["h200"] = asked.gpus["h200"].model_copy(update={"device": "NVIDIA H200"})
+
+    def uuid_of_card(device: str, node: str, index: int) -> str:
+        if index not in here:
+            raise GpuNotFoundError(f"card {index} is not here")
+        return f"GPU-{index}"
+
+    @contextlib.contextmanager
+    def processes(environments, asked, seconds):
+        used.extend(environment["CUDA_VISIBLE_DEVICES"] for environment in environments)
+        yield lambda running: [1.0] * len(running)
+
+    monkeypatch.setattr(conditions, "uuid_of_card", uuid_of_card)
+    monkeypatch.setattr(conditions, "processes", processes)
+    here = {0, 1}
+    conditions.measure(asked, "h200", "n1", 1, tmp_path / "n.csv")
+    assert used == ["GPU-0", "GPU-1"]
+    assert interference.slowdowns(interference.read([tmp_path]))["cards"].max() == 2
+    assert "card 2 is not here" in capsys.readouterr().err
+    here = set()
+    with pytest.raises(ClockwattError, match="card 2 is not here"):
+        conditions.measure(asked, "h200", "n1", 1, tmp_path / "n.csv")
 
 
 def test_one_repetition_has_no_interval(tmp_path, capsys):

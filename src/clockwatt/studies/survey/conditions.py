@@ -24,11 +24,12 @@ import pandas as pd
 
 from clockwatt.config import CONDITION_PROGRAMS, CampaignConfig
 from clockwatt.errors import ClockwattError
+from clockwatt.gpu.interface import GpuNotFoundError
 from clockwatt.gpu.registry import open_model
 from clockwatt.gpu.virtual.card import VirtualGpu
 from clockwatt.gpu.virtual.model import Work, contended, hashed
 from clockwatt.io.files import write_text
-from clockwatt.io.progress import progress
+from clockwatt.io.progress import progress, say
 from clockwatt.studies.survey.cards import uuid_of_card
 
 START_S = 30
@@ -78,18 +79,19 @@ def measure(campaign: CampaignConfig, label: str, node: str, repetition: int, ou
     Raises
     ------
     ClockwattError
-        If this is another node, a card is not here, or a program fails.
+        If this is another node, none of its cards is here, or a program fails.
     """
     study, gpu = campaign.studies.study_survey(), campaign.gpu(label)
-    cards = study.cards_of(label, node)
-    shared = _sharing(os.environ) if gpu.virtual_model is None else TIME_SLICING
+    cards, shared, uuids = study.cards_of(label, node), TIME_SLICING, []
+    if gpu.virtual_model is None:
+        uuids, shared = _cards_here(gpu.device, node, cards), _sharing(os.environ)
+        cards = len(uuids)
     drawn = conditions(study.conditions, cards, shared)
     asked = sorted(drawn, key=lambda each: hashed(campaign.seed, node, repetition, *each))
     if gpu.virtual_model is not None:
         timer = _virtual_timer(campaign, label, f"{node}/{repetition}")
         opened: contextlib.AbstractContextManager[Timer] = contextlib.nullcontext(timer)
     else:
-        uuids = [uuid_of_card(gpu.device, node, index) for index in range(cards)]
         environments = [{"CUDA_VISIBLE_DEVICES": uuid} for uuid in uuids]
         opened = processes(environments, [running for _, running in asked], study.seconds)
     rows = []
@@ -132,6 +134,19 @@ def _beside(running: Sequence[Running], steps_s: Sequence[float]) -> Iterator[tu
     for number, (one, step_s) in enumerate(zip(running, steps_s, strict=True)):
         others = [other.program for at, other in enumerate(running) if at != number and other.card == one.card]
         yield one, ", ".join(others), step_s
+
+
+def _cards_here(device: str, node: str, cards: int) -> list[str]:
+    """Return the UUIDs of the cards of this node that can be had; say which cannot."""
+    uuids = []
+    for index in range(cards):
+        try:
+            uuids.append(uuid_of_card(device, node, index))
+        except GpuNotFoundError as error:
+            if index == cards - 1 and not uuids:
+                raise
+            say(f"{node}: conditions without card {index}: {error}")
+    return uuids
 
 
 def _sharing(environ: Mapping[str, str]) -> str:
