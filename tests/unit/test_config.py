@@ -178,3 +178,11 @@ def test_an_empty_list_is_told_in_words(key: str) -> None:
     }  # fmt: skip
     with pytest.raises(ConfigError, match=rf"studies\.workloads\.{key}: \[\] has too few entries: give at least 1"):
         config.parse(content)
+
+
+def test_a_network_that_no_gpu_would_measure_is_refused():
+    network = {"name": "toy", "input": [8, 64], "precision": ["fp32", "tf32-conv"]}
+    content = {"campaign": "c", "gpus": {"a": {"device": "virtual:a30"}}, "networks": [network]}
+    with pytest.raises(ConfigError, match=r"toy: no GPU measures fp32 or tf32-conv; add one to gpus\.a\.precision"):
+        config.parse(content)
+    assert config.parse(content | {"networks": [network | {"whole": False}]}).networks

@@ -107,6 +107,21 @@ class CampaignConfig(Model):
 
     @field_validator("networks")
     @classmethod
+    def _precisions_are_measured(cls, networks: list[NetworkConfig], info: ValidationInfo) -> list[NetworkConfig]:
+        gpus: dict[str, GpuConfig] = info.data.get("gpus", {})
+        if info.data.get("imported_from") is not None:
+            return networks
+        for network in (one for one in networks if one.whole and gpus):
+            if not any(gpu.execution_of(network.precision) for gpu in gpus.values()):
+                asked = " or ".join(network.precision)
+                raise ValueError(
+                    f"{network.name}: no GPU measures {asked}; add one to gpus.{next(iter(gpus))}.precision, or change "
+                    "the network's precision"
+                )
+        return networks
+
+    @field_validator("networks")
+    @classmethod
     def _networks_differ(cls, networks: list[NetworkConfig]) -> list[NetworkConfig]:
         seen: dict[str, set[str]] = {}
         each = [one for network in networks for one in network.by_variant()]

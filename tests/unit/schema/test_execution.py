@@ -98,7 +98,8 @@ def test_pytorchs_default_takes_convolutions_in_tf32_and_products_without(operat
 
 
 def test_a_gpu_measures_each_operation_of_pytorchs_default_once():
-    gpu = campaign({"precision": "tf32-conv"}, NETWORK).gpu("a30")
+    network = NETWORK | {"precision": ["tf32-conv", "tf32"]}
+    gpu = campaign({"precision": "tf32-conv"}, network).gpu("a30")
     assert gpu.execution == [TF32, FP32]
     assert gpu.execution_of(None, ("conv2d", "float32")) == [TF32]
     assert gpu.execution_of(["tf32-conv"], ("linear", "float32")) == [FP32]
