@@ -72,9 +72,11 @@ def asked(folder):
 
 
 def test_what_is_imported_says_what_it_is_good_for(made):
-    assert "33 measurements have back-to-back times alone" in made[1]
+    assert "43 measurements have back-to-back times alone" in made[1]
     operations = pd.read_parquet(made[0] / "dataset/operations.parquet")
-    assert set(operations["excluded"]) == {"times back to back alone"}
+    reasons = operations.groupby("excluded")["operation_class"].agg(set)
+    assert set(reasons.index) == {"times back to back alone", "no device work"}
+    assert reasons["no device work"] == {"dropout"}
 
 
 def test_a_pass_is_the_sum_of_its_calls(made):
@@ -127,7 +129,7 @@ def test_the_page_shows_how_far_off_back_to_back_times_are(made):
     points = held_out_points(predictors, "roofline", {})
     assert points[["time", "predicted_time"]].notna().all(axis=None)
     rows = class_rows(predictors, "roofline", Answers([], pd.DataFrame(), ["a30"]), {})
-    assert sum(row["rows"] for row in rows if row["quantity"] == "time") == 33
+    assert sum(row["rows"] for row in rows if row["quantity"] == "time") == 42, "all but dropout, which does nothing"
 
 
 def test_what_needs_device_or_host_time_is_refused(made):

@@ -65,7 +65,11 @@ def test_without_passes_only_power_is_compared(options, capfd):
     assert "mean power" in power
 
 
-def test_a_job_records_at_the_choice_with_the_resources_of_the_campaign(options, tmp_path, monkeypatch):
+@pytest.mark.parametrize("device", ["virtual:a30", "NVIDIA A30"])
+def test_a_job_records_at_the_choice_with_the_resources_of_the_campaign(options, tmp_path, monkeypatch, device):
+    content = yaml.safe_load((tmp_path / "config.yaml").read_text())
+    content["gpus"]["a30"]["device"] = device
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(content))
     stand_in = tmp_path / "srun"
     stand_in.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/words\nexit 7\n')
     stand_in.chmod(0o755)
@@ -76,7 +80,8 @@ def test_a_job_records_at_the_choice_with_the_resources_of_the_campaign(options,
     recorded = words[words.index("record") :]
     assert recorded[:4] == ["record", "--output", str(tmp_path / "record"), "--point"]
     assert recorded[4].startswith("sm")
-    assert "--gpu" not in recorded
+    named = recorded[recorded.index("--gpu") + 1] if "--gpu" in recorded else None
+    assert named == ("virtual:a30" if device == "virtual:a30" else None), "a job sees no other real GPU than its own"
     assert recorded[-3:] == ["--", "python", "train.py"]
     assert "--ntasks=1" in words
 
