@@ -53,6 +53,8 @@ def draw_transient(data: pd.DataFrame, gpus: Gpus) -> Figure:
     for panels, (words, rows) in zip(grid, parts.items(), strict=True):
         for axes, gpu in zip(panels, shown, strict=True):
             _overlaid(axes, rows[rows["gpu"] == gpu])
+            if gpu not in set(rows["gpu"]):
+                axes.text(0.5, 0.5, "not recorded", transform=axes.transAxes, ha="center", color=style.GREY)
             highest = data.loc[data["gpu"] == gpu, ["x", "value"]].max()
             axes.set(xlim=(-_BEFORE_S, highest["x"]), ylim=(0, 1.08 * highest["value"]))
         panels[0].set_ylabel(f"board power, {words}")

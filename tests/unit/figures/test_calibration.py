@@ -56,6 +56,12 @@ def test_runs_without_a_rest_have_a_panel_of_their_own(made):
     assert len(lines) == 4
     assert all((values == 240).all() for values in lines)
     assert sum(len(line.get_xdata()) > 2 for line in rested.lines) == 4
+    other = rows.assign(gpu="v100")
+    words = [
+        [text.get_text() for text in axes.texts]
+        for axes in calibration.draw_transient(pd.concat([rows, unrested, other]), GPUS).axes
+    ]
+    assert ["not recorded" in each for each in words] == [False, False, False, True]
 
 
 def test_operations_are_named_by_function_and_shape_and_unknown_ones_by_id():
