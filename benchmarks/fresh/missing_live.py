@@ -20,6 +20,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from clockwatt.config import NetworkConfig
+
 sys.path.insert(0, str(Path(__file__).parents[2]))  # the folder of this script is what Python looks into
 from benchmarks import result_file
 from benchmarks.fresh.draw import SETS, execution_of
@@ -40,23 +42,16 @@ networks:
 """
 
 
-def request_of(entry: dict[str, Any]) -> dict[str, Any] | None:
-    """The question for a pass; None for a step of decoding, whose cache a request names in another way."""
-    network = entry["network"]
-    if "cache_length" in network:
-        return None
-    inputs = network.get("inputs", network.get("input"))
-    named = inputs if isinstance(inputs, dict) else {"": inputs}
-    shapes = [f"{name}={_shape(one)}".lstrip("=") for name, one in named.items()]
-    precision = network.get("precision", [str(execution_of(entry))])[0]
-    return {"network": network["name"], "inputs": shapes, "pass_": entry["pass"], "precision": precision}
-
-
-def _shape(given: dict[str, Any] | list[int]) -> str:
-    """An input of a campaign's network as a request writes it, such as `8,128:int64:32000`."""
-    if isinstance(given, list):
-        return ",".join(map(str, given))
-    return ":".join([_shape(given["shape"]), *(str(given[key]) for key in ("dtype", "below") if key in given)])
+def request_of(entry: dict[str, Any]) -> dict[str, Any]:
+    """The question for a pass."""
+    network = NetworkConfig.model_validate(entry["network"])
+    shapes = []
+    for name, given in network.by_keyword.items():
+        indices = [given.dtype, str(given.below)] if given.below else []
+        shapes.append(f"{name}={':'.join([','.join(map(str, given.shape)), *indices])}".removeprefix("="))
+    precision = entry["network"].get("precision", [str(execution_of(entry))])[0]
+    return {"network": network.name, "inputs": shapes, "pass_": entry["pass"], "precision": precision,
+            "cache_length": network.cache_length}  # fmt: skip
 
 
 def ask(chosen: str, gpu: str, device: str, host: str, seconds: float, output: Path) -> None:
@@ -68,10 +63,10 @@ def ask(chosen: str, gpu: str, device: str, host: str, seconds: float, output: P
         for number, entry in enumerate(entries_of(SETS[chosen], None)):
             if time.monotonic() + _LONGEST_S > ends_at:
                 return
-            if (request := request_of(entry)) is None:
-                continue
-            request |= {"gpus": [gpu], "host": host, "measure_missing": f"{LIMIT_S}s", "measure_whole": True,
-                        "config_file": str(campaign), "store_dir": f"{folder}/{number}"}  # fmt: skip
+            request = request_of(entry) | {
+                "gpus": [gpu], "host": host, "measure_missing": f"{LIMIT_S}s", "measure_whole": True,
+                "config_file": str(campaign), "store_dir": f"{folder}/{number}",
+            }  # fmt: skip
             begun_s = time.monotonic()
             command = [sys.executable, "-m", "clockwatt", "predict", "--request", json.dumps(request), "--json"]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -84,8 +79,8 @@ def ask(chosen: str, gpu: str, device: str, host: str, seconds: float, output: P
 
 def kept(answer: dict[str, Any]) -> dict[str, Any]:
     """What the report needs of an answer: what was measured, and what was composed before the pass was measured."""
-    return {"network": answer["network_id"], "now": answer["measured_now"], "measured": answer["measured"],
-            "composed": answer["composed"] or answer["predicted"]}  # fmt: skip
+    return {"gpu": answer["gpu_name"], "network": answer["network_id"], "now": answer["measured_now"],
+            "measured": answer["measured"], "composed": answer["composed"] or answer["predicted"]}  # fmt: skip
 
 
 def report(path: Path, output: Path) -> None:
@@ -112,7 +107,7 @@ def report(path: Path, output: Path) -> None:
          "dynamic energy, half-width", "time off", "energy off", "energy in its interval"],
         cells,
         file=output,
-        hardware="NVIDIA H100 80GB HBM3, its host calibrated minutes before",
+        hardware=f"{rows[0]['gpu']}, its host calibrated minutes before",
         targets=[result_file.target("seconds beside the measuring of operations", beside, at_most=15, unit="s")],
         notes=[
             "Time and energy are compared with the pass measured whole by the same command.",
