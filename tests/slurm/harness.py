@@ -221,6 +221,13 @@ class SlurmCluster:
             check=False,
         )
 
+    def told(self) -> str:
+        """What nodes, jobs and the ends of the logs tell, for whoever looks for the cause of a failure."""
+        asked = ("sinfo", "-N", "-l"), ("sinfo", "-R"), ("squeue", "-l")
+        answers = [f"$ {' '.join(one)}\n{self.command('timeout', '30', *one).stdout}" for one in asked]
+        logs = sorted((self.root / "log").glob("slurm*.out"))
+        return "\n".join(answers + [f"{log}:\n{log.read_text(errors='replace')[-3000:]}" for log in logs])
+
     def _check_machine(self) -> None:
         needed = (*PROGRAMS, *(ACCOUNTING_PROGRAMS if self.accounting else ()))
         missing = [name for name in needed if shutil.which(name) is None]

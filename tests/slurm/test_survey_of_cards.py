@@ -24,6 +24,7 @@ from harness import SlurmCluster
 from clockwatt.io import files
 from clockwatt.measure.card import measure_card
 from clockwatt.schema.records import MEASUREMENT_SCHEMA
+from support.processes import killed_at_end
 from support.workdir import ON_SLURM, REPOSITORY, Workdir
 
 pytestmark = pytest.mark.slurm
@@ -71,11 +72,12 @@ def test_a_survey_goes_on_after_a_reboot_and_an_interruption(accounting_cluster,
     wanted = [str(folder / f"{node}-{index}-1.parquet") for index in range(3)]
     environment = {**os.environ, **workdir.environment}
     on_slurm = *ON_SLURM, "--latency-wait", "5"
-    with subprocess.Popen(
+    started = subprocess.Popen(
         workdir.command(*on_slurm, "--jobs", "1", "--", *wanted), cwd=tmp_path, env=environment, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    ) as snakemake:  # fmt: skip
-        deadline = time.monotonic() + 900
+    )  # fmt: skip
+    with killed_at_end(started) as snakemake:
+        deadline = time.monotonic() + 300
         seen, held = set(), False
         # until the second card is being measured, and accounting knows of it, which a reboot would prevent
         while not held or not is_accounted_running(accounting_cluster, tmp_path):
@@ -86,7 +88,7 @@ def test_a_survey_goes_on_after_a_reboot_and_an_interruption(accounting_cluster,
         accounting_cluster.reboot()
         assert not measuring(accounting_cluster)
         snakemake.send_signal(signal.SIGINT)
-        snakemake.communicate(timeout=600)
+        snakemake.communicate(timeout=300)
     assert snakemake.returncode
     (first,) = (tmp_path / folder).glob("*.parquet")
     first_ns = first.stat().st_mtime_ns
