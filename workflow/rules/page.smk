@@ -7,7 +7,7 @@ REQUIRED INPUTS:
     predictors  results/predictors/*
     validation  results/validation/*
     telemetry   results/measurements/{gpu}/{point}/telemetry-networks-*.parquet
-    studies     main figures of the studies that the campaign configures
+    studies     main figures and tables of the studies that the campaign configures
 
 OUTPUTS:
 

@@ -16,7 +16,14 @@ from clockwatt.studies.parallel import names as parallel_names
 
 PARALLEL = campaign.studies.parallel
 PARALLEL_GPUS = PARALLEL.labels(campaign.gpus) if PARALLEL else []
-PARALLEL_FILES = [study_picture("parallel", gpu, name) for gpu in PARALLEL_GPUS for name in parallel_names.FIGURES]
+PARALLEL_FILES = [
+    path
+    for gpu in PARALLEL_GPUS
+    for path in (
+        at(f"studies/parallel/{gpu}/{parallel_names.TABLE}"),
+        *(study_picture("parallel", gpu, name) for name in parallel_names.FIGURES),
+    )
+]
 
 
 rule study_parallel_run:

@@ -27,7 +27,9 @@ def page(
     measurements_dir: Annotated[
         Path | None, typer.Option(help="Folder with the shards' files: how regularly sensors were read.")
     ] = None,
-    study_figure: Annotated[list[Path] | None, typer.Option(help="Picture of a study; repeat it for several.")] = None,
+    study_figure: Annotated[
+        list[Path] | None, typer.Option(help="Picture or table of a study; repeat it for several.")
+    ] = None,
 ) -> None:
     """Write the page of results, one file for a browser."""
     from clockwatt.page.write import write_page
