@@ -10,6 +10,7 @@ import typer
 from clockwatt import config
 from clockwatt.cli.app import app, examples
 from clockwatt.cli.options import Config, GpuLabel, StudyDir
+from clockwatt.errors import ClockwattError
 
 
 @app.command(
@@ -45,6 +46,10 @@ def study_power(
     """Fit and draw the results of the power study."""
     from clockwatt.studies.power import draw
 
+    if runs is None and (gpu or network):
+        raise ClockwattError("--gpu and --network choose rows of a table. Name the table with --runs.")
+    if runs is not None and only:
+        raise ClockwattError("--only chooses among results of a recorded study. Leave it out with --runs.")
     if runs is None:
         draw.draw_study(study_dir, [name.strip() for name in only.split(",") if name.strip()])
         return

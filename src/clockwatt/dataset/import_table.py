@@ -35,6 +35,9 @@ from clockwatt.schema.records import MeasurementRow, OperationRow
 CONFIG_FILE = "config.yaml"
 DATASET = Path("dataset")
 SETTINGS_ID = "imported"
+_MOST_POWER_W = 5000.0
+_LIKE = 2.0
+"""Energy may differ from power × time by up to this factor."""
 
 
 @dataclass(frozen=True)
@@ -373,6 +376,8 @@ class RowReader:
         )
         self._repetitions[key] += 1
         _complete_energy(row)
+        if (wrong := _wrong_energy(row)) is not None:
+            self._note(number, *wrong)
         row.quantities = [records.TIME, *([records.ENERGY] if row.energy_j is not None else [])]
         operation.measured_execution = sorted({*(operation.measured_execution or ()), execution})
         operation.measured_quantities = sorted({*row.quantities, *(operation.measured_quantities or ())}, reverse=True)
@@ -396,10 +401,12 @@ def operation_row_of(said: str, shape: Any, pass_: str) -> OperationRow:
     named: Pass = "training" if pass_ == records.TRAINING else "inference"
     try:
         if said.startswith("{"):
-            return operation_row(Operation.from_json(said), "compute", named)
-        if shape is None:
+            spec = said
+        elif shape is None:
             raise CellError("is not there, and a printed module has no shape. Name it by --column input_shape=THEIRS.")
-        return operation_row(operation_of(said, cells.shape(shape), pass_), "compute", named)
+        else:
+            spec = operation_of(said, cells.shape(shape), pass_).to_json()
+        return operation_row(Operation.from_json(spec), "compute", named)
     except NoReaderError:
         raise
     except UnknownModuleError as error:
@@ -418,3 +425,16 @@ def _complete_energy(row: MeasurementRow) -> None:
         row.power_w = row.energy_j / row.time_eager_s
     if row.energy_j is not None and row.power_idle_w is not None:
         row.energy_dynamic_j = row.energy_j - row.power_idle_w * row.time_eager_s
+
+
+def _wrong_energy(row: MeasurementRow) -> tuple[str, str] | None:
+    """Return the column that is wrong and why, or None; from `_complete_energy`."""
+    power, energy, time = row.power_w, row.energy_j, row.time_eager_s
+    if power is not None and power > _MOST_POWER_W:
+        return costs.POWER.column, f"{power:.4g} W is more than any GPU draws. Convert powers to W and energies to J."
+    if power and energy and time and not 1 / _LIKE < energy / (power * time) < _LIKE:
+        return costs.ENERGY.column, (
+            f"{energy:.4g} J is not power_w × time_eager_s = {power * time:.4g} J. Convert the column to J, or leave "
+            "it out."
+        )
+    return None

@@ -117,7 +117,7 @@ class Table:
             for name in names:
                 if name not in COLUMNS:
                     raise DataFileError(f"{option} {name}: is not a column. Choose {', '.join(COLUMNS)}.")
-        file = _file(path)
+        file = read_file(path)
         for ours, theirs in columns.items():
             if theirs not in file.columns:
                 raise DataFileError(
@@ -129,6 +129,9 @@ class Table:
             raise DataFileError(f"--constant {twice[0]}: --column names it too. Leave one of them out.")
         taken = {name: columns.get(name, name) for name in COLUMNS if name not in constants}
         taken = {ours: theirs for ours, theirs in taken.items() if theirs in file.columns}
+        for ours, theirs in columns.items():
+            if list(taken.values()).count(theirs) > 1:
+                raise DataFileError(f"--column {ours}={theirs}: column {theirs!r} is taken twice. Leave one out.")
         cells = pd.DataFrame({ours: file[theirs] for ours, theirs in taken.items()}, index=file.index)
         for name, value in constants.items():
             cells[name] = value
@@ -153,8 +156,6 @@ class Table:
                 f"{self.path}: has no time: none of the columns {names}. Name one by --column "
                 f"{costs.TIME_EAGER.column}=THEIRS; times are seconds per call."
             )
-        if self.cells.empty:
-            raise DataFileError(f"{self.path}: has a header and no rows. Nothing was written.")
 
     def rows(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield the number, from 1, and the cells of each row under the dataset's column names."""
@@ -166,7 +167,14 @@ class Table:
         return self.theirs.get(ours, ours)
 
 
-def _file(path: Path) -> pd.DataFrame:
+def read_file(path: Path) -> pd.DataFrame:
+    """Return a CSV file, its cells as text, or a Parquet file.
+
+    Raises
+    ------
+    DataFileError
+        If it cannot be read, or has no rows.
+    """
     readers: dict[str, Callable[[], pd.DataFrame]] = {
         ".csv": lambda: pd.read_csv(path, dtype=str, keep_default_na=False, skipinitialspace=True),
         ".parquet": lambda: pd.read_parquet(path),
@@ -178,12 +186,17 @@ def _file(path: Path) -> pd.DataFrame:
     if path.suffix.lower() not in readers:
         raise DataFileError(f"{path}: is neither .csv nor .parquet. Save the table as one of them.")
     try:
-        return readers[path.suffix.lower()]()
+        file = readers[path.suffix.lower()]()
     except FileNotFoundError:
         raise DataFileError(f"{path}: no such file. Give the table's path.") from None
     except (OSError, ValueError) as error:
         said = " ".join(str(error).split())
         raise DataFileError(f"{path}: cannot be read as a table ({said}). {advice[path.suffix.lower()]}") from None
+    if path.suffix.lower() == ".csv" and not isinstance(file.index, pd.RangeIndex):
+        raise DataFileError(f"{path}: rows have more cells than the header. Name every column in the first line.")
+    if file.empty:
+        raise DataFileError(f"{path}: has a header and no rows. Nothing was written.")
+    return file
 
 
 def is_empty(cell: Any) -> bool:
@@ -237,7 +250,7 @@ def shape(cell: Any) -> tuple[int, ...]:
     return tuple(int(size) for size in sizes)
 
 
-def number(cell: Any, name: str) -> float | None:
+def number(cell: Any, name: str, longest_s: float = _LONGEST_CALL_S) -> float | None:
     """Return a quantity above zero, None for an empty cell; times are seconds per call, that of the device may be 0."""
     if is_empty(cell):
         return None
@@ -248,6 +261,6 @@ def number(cell: Any, name: str) -> float | None:
     may_be_zero = name == costs.TIME_DEVICE.column or "_standard_error_" in name
     if not math.isfinite(value) or value < 0 or (value == 0 and not may_be_zero):
         raise CellError(f"{cell} is not above zero. {UNKNOWN}")
-    if name.startswith("time_") and value > _LONGEST_CALL_S:
+    if name.startswith("time_") and value > longest_s:
         raise CellError(f"{cell} s for one call is too long. Times are in seconds: convert the column.")
     return value

@@ -18,7 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode, conv_flop_count, sdpa_back
 
 from clockwatt.operations import optimizers
 from clockwatt.operations.build.build import build
-from clockwatt.operations.spec.operation import MATRIX_CLASSES, RECURRENT_CLASSES, Operation
+from clockwatt.operations.spec.operation import MATRIX_CLASSES, RECURRENT_CLASSES, Operation, OperationSpecError
 from clockwatt.operations.spec.tensor_spec import StridedSpec
 from clockwatt.operations.trace import recurrent
 from clockwatt.operations.trace.meta import MetaFused, MetaLayouts
@@ -154,7 +154,7 @@ def cost(operation: Operation, pass_: str) -> Cost:
     Raises
     ------
     OperationSpecError
-        If it cannot be built.
+        If it cannot be built or called.
     """
     if operation.is_optimizer:
         return _optimizer_cost(operation)
@@ -168,6 +168,8 @@ def cost(operation: Operation, pass_: str) -> Cost:
                 outputs = built.forward()
         except (NotImplementedError, RuntimeError):  # what it gives depends on values, which meta does not have
             return _cost_of_selection(operation, backward=backward)
+        except (TypeError, ValueError) as error:
+            raise OperationSpecError(f"{operation.function}: cannot be called ({error}).") from None
         flops, source = counter.get_total_flops(), FLOP_COUNTER
         if backward:
             with work_back, counter:

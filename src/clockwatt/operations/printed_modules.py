@@ -37,8 +37,7 @@ class _Printed:
 
     def __init__(self, text: str) -> None:
         try:
-            call = _call(text)
-            self.name = call.func.id if isinstance(call.func, ast.Name) else ""
+            self.name, call = _call(text)
             self.args = [_literal(node) for node in call.args]
             self.kwargs = {entry.arg: _literal(entry.value) for entry in call.keywords if entry.arg}
         except (SyntaxError, ValueError) as error:
@@ -51,11 +50,12 @@ class _Printed:
         return self.kwargs.get(name, default)
 
 
-def _call(text: str) -> ast.Call:
+def _call(text: str) -> tuple[str, ast.Call]:
+    """Return the name of the class and the call."""
     call = ast.parse(text.strip(), mode="eval").body
-    if isinstance(call, ast.Call):
-        return call
-    raise ValueError("no call")
+    if isinstance(call, ast.Call) and isinstance(call.func, ast.Name):
+        return call.func.id, call
+    raise ValueError("write it as Conv2d(3, 64, kernel_size=(7, 7))")
 
 
 def _literal(node: ast.expr) -> Any:

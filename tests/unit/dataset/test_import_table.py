@@ -124,6 +124,12 @@ def test_columns_have_the_names_that_they_have(tmp_path):
     ({"time_eager_s": 336.0}, "Times are in seconds"),
     ({"time_device_s": 0.0}, "row 2, column time_device_s: 0 for torch.nn.functional.relu, which runs on the device"),
     ({"power_w": 0}, "row 2, column power_w: 0"),
+    ({"power_w": 100e3}, "row 2, column power_w: 1e+05 W is more than any GPU draws. Convert powers to W"),
+    ({"power_w": None, "energy_j": 1.2}, "row 2, column power_w: 1e+05 W is more than any GPU draws"),
+    ({"energy_j": 12e-3}, "row 2, column energy_j: 0.012 J is not power_w × time_eager_s = 0.0012 J"),
+    ({"operation": "x.y()"}, "row 2, column operation: 'x.y()': not the printed form of a module"),
+    ({"operation": "Dropout(p=2)", "pass": "training"}, "row 2, column operation: torch.nn.functional.dropout: cannot"),
+    ({"input_shape": "99999999999x9999999999"}, "tensors[0]: is larger than any memory"),
     (dict.fromkeys(("time_device_s", "time_host_s", "time_eager_s")), "row 2, column time_device_s: no time"),
 ])  # fmt: skip
 def test_a_bad_cell_is_told_by_file_row_and_column_and_nothing_is_written(tmp_path, change, said):
@@ -157,6 +163,7 @@ def test_modules_that_cannot_be_read_are_left_out_where_that_is_asked_for(tmp_pa
     ([TIMED], {"columns": {"pass": "mode"}}, "has no column 'mode', which --column pass=mode names"),
     ([TIMED], {"columns": {"mode": "pass"}}, "--column mode: is not a column. Choose operation, "),
     ([TIMED], {"constants": {"pas": "training"}}, "--constant pas: is not a column"),
+    ([TIMED], {"columns": {"energy_j": "power_w"}}, "column 'power_w' is taken twice"),
     ([TIMED], {"columns": {"pass": "pass"}, "constants": {"pass": "training"}}, "--column names it too"),
 ])  # fmt: skip
 def test_a_bad_column_is_told(tmp_path, rows, changes, said):
@@ -169,6 +176,7 @@ def test_a_bad_column_is_told(tmp_path, rows, changes, said):
 @pytest.mark.parametrize(("name", "content", "said"), [
     ("t.csv", "", "cannot be read as a table"),
     ("t.csv", 'a,b\n1,2,3,4\n"x', "stands in double quotes"),
+    ("t.csv", "operation,pass,tf32\nReLU(),4x8,inference,true\n", "rows have more cells than the header"),
     ("t.csv", "operation,pass,tf32,time_eager_s\n", "has a header and no rows"),
     ("t.parquet", "no Parquet", "Write it again, or save the table as .csv"),
     ("t.xlsx", "", "neither .csv nor .parquet"),

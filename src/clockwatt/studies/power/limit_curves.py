@@ -64,10 +64,10 @@ def choices(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _curve(rows: pd.DataFrame) -> pd.DataFrame:
-    limits_w, time_s, power_w = (rows[name].to_numpy(float) for name in ("power_limit_w", "time_s", "power_w"))
+    limits_w, power_w = rows["power_limit_w"].to_numpy(float), rows["power_w"].to_numpy(float)
+    time_s = (rows["time_s"] * rows["epochs"].fillna(1.0)).to_numpy(float)
     at_w = np.arange(limits_w.min(), limits_w.max() + _STEP_W / 2, _STEP_W)
-    epochs = rows["epochs"].fillna(1.0).iloc[0]
-    time_s, power_w = epochs * on_limit_curve(limits_w, time_s, at_w), on_limit_curve(limits_w, power_w, at_w)
+    time_s, power_w = on_limit_curve(limits_w, time_s, at_w), on_limit_curve(limits_w, power_w, at_w)
     energy_j = time_s * power_w
     costs = pd.DataFrame(
         {"power_limit_w": at_w, "time_s": time_s, "energy_j": energy_j, "energy_delay_product_j_s": energy_j * time_s}

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 
 from clockwatt.config import OperatingPoint
-from clockwatt.errors import DataFileError
+from clockwatt.dataset import table as cells
+from clockwatt.errors import DataFileError, OutputError
 from clockwatt.io.files import write_table
 from clockwatt.io.resources import resource
 from clockwatt.studies.power import tables
 from clockwatt.studies.power.tables import CLOCK, NOTHING, POWER_LIMIT
 
 SHIPPED = "shipped"
-REQUIRED = ("gpu", "network", "time_s", "power_w")
-OPTIONAL = ("batch_size", POWER_LIMIT, CLOCK, "epochs")
+TEXTS = ("gpu", "network")
+REQUIRED = (*TEXTS, "time_s", "power_w")
+COLUMNS = [*REQUIRED, "batch_size", POWER_LIMIT, CLOCK, "epochs"]
 NETWORKS_AT_MOST = 6
 """In a figure as wide as a page."""
 
@@ -28,8 +32,8 @@ def read_runs(path: Path, gpu: str, networks: list[str]) -> pd.DataFrame:
     Parameters
     ----------
     path
-        A `.csv` or `.parquet` file with the columns `REQUIRED` and perhaps `OPTIONAL`, a row per run; `shipped` for
-        the runs that clockwatt ships.
+        A `.csv` or `.parquet` file, a row per run, with columns of `COLUMNS`, at least `REQUIRED`; `shipped` for the
+        runs that clockwatt ships.
     gpu
         Label in its column `gpu`.
     networks
@@ -38,31 +42,37 @@ def read_runs(path: Path, gpu: str, networks: list[str]) -> pd.DataFrame:
     Raises
     ------
     DataFileError
-        If the file cannot be read, lacks a column, has a value that is no positive number, or has no such rows.
+        If the file cannot be read, lacks a column, has cells that are wrong, or has no such rows.
     """
     path = resource("studies/power/runs-by-others.parquet") if str(path) == SHIPPED else path
-    try:
-        rows = pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path)
-    except FileNotFoundError:
-        raise DataFileError(f"{path}: no such file. Give the table's path, or {SHIPPED}.") from None
-    except (OSError, ValueError, pa.ArrowException) as error:
-        raise DataFileError(f"{path}: cannot be read as a table ({error}). Save it as .csv or .parquet.") from error
-    if missing := [name for name in REQUIRED if name not in rows]:
+    file = cells.read_file(path)
+    if missing := [name for name in REQUIRED if name not in file]:
         raise DataFileError(f"{path}: column {missing[0]} is missing. It needs {', '.join(REQUIRED)}.")
-    rows = rows.reindex(columns=[*REQUIRED, *OPTIONAL])
-    numbers = [*REQUIRED[2:], *OPTIONAL]
-    rows[numbers] = rows[numbers].apply(pd.to_numeric, errors="coerce")
-    wrong = rows[~((rows["time_s"] > 0) & (rows["power_w"] > 0) & np.isfinite(rows["time_s"] * rows["power_w"]))]
-    if len(wrong):
-        row = wrong.index[0] + 1
-        raise DataFileError(f"{path}: row {row}: time_s and power_w must be positive numbers.")
+    problems = cells.Problems(path)
+
+    def read(name: str, row: int, cell: Any) -> str | float | None:
+        try:
+            known = cells.text(cell) if name in REQUIRED else cell
+            return cells.text(known) if name in TEXTS else cells.number(known, name, longest_s=math.inf)
+        except cells.CellError as error:
+            problems.add(row, name, str(error))
+            return None
+
+    rows = pd.DataFrame(
+        {name: [read(name, row, cell) for row, cell in enumerate(file[name], 1)] for name in file if name in COLUMNS}
+    ).reindex(columns=COLUMNS)
+    problems.check()
+    rows = rows.astype(dict.fromkeys(COLUMNS[len(TEXTS) :], float))
     of_gpu = rows[rows["gpu"] == gpu]
-    named = of_gpu["network"].isin(networks) | _names(of_gpu).isin(networks)
-    chosen = of_gpu[named] if networks else of_gpu
-    if chosen.empty:
-        there = sorted(set(rows["gpu"])) if of_gpu.empty else sorted(set(of_gpu["network"]))
-        raise DataFileError(f"{path}: no such {'GPU' if of_gpu.empty else 'network'}; there are {', '.join(there)}.")
-    return chosen.reset_index(drop=True)
+    if of_gpu.empty:
+        raise DataFileError(f"{path}: has no GPU {gpu!r}. Choose {', '.join(sorted(set(rows['gpu'])))} by --gpu.")
+    names = _names(of_gpu)
+    for network in networks:
+        if network not in {*of_gpu["network"], *names}:
+            there = ", ".join(sorted(set(of_gpu["network"])))
+            raise DataFileError(f"{path}: has no network {network!r} of {gpu}. Choose {there} by --network.")
+    named = of_gpu["network"].isin(networks) | names.isin(networks)
+    return (of_gpu[named] if networks else of_gpu).reset_index(drop=True)
 
 
 def write_runs(rows: pd.DataFrame, study_dir: Path) -> None:
@@ -80,8 +90,10 @@ def write_runs(rows: pd.DataFrame, study_dir: Path) -> None:
     DataFileError
         If there are more than `NETWORKS_AT_MOST` networks, each batch size counted.
     OutputError
-        If a table cannot be written.
+        If the folder contains recorded runs, or a table cannot be written.
     """
+    if (study_dir / tables.RUNS).exists() and tables.read(study_dir)[0]["record"].any():
+        raise OutputError(f"{study_dir}: contains runs that clockwatt recorded. Name another folder with --study-dir.")
     limited, clocked = rows[POWER_LIMIT].notna(), rows[CLOCK].notna()
     names = _names(rows)
     if names.nunique() > NETWORKS_AT_MOST:

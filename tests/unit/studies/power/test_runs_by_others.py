@@ -4,9 +4,11 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
-from clockwatt.errors import DataFileError
+from clockwatt.errors import DataFileError, OutputError
+from clockwatt.io.files import write_table
 from clockwatt.studies.power import runs_by_others, tables
 from clockwatt.studies.power.limit_curves import choices, on_limit_curve
 from clockwatt.studies.power.runs_by_others import SHIPPED, read_runs
@@ -42,19 +44,49 @@ def test_shipped_runs_become_tables_of_the_study(tmp_path):
         runs_by_others.write_runs(read_runs(Path(SHIPPED), "p100", []), tmp_path)
 
 
-def test_a_wrong_table_is_named_with_its_row(tmp_path):
+@pytest.mark.parametrize(
+    ("row", "problem"),
+    [
+        ("a,n,-1,100,100,8,1", "row 2, column time_s: -1 is not above zero"),
+        ("a,n,inf,100,100,8,1", "row 2, column time_s: inf is not above zero"),
+        ("a,n,1,,100,8,1", "row 2, column power_w: is empty"),
+        ("a,,1,100,100,8,1", "row 2, column network: is empty"),
+        ("a,n,1,100,150W,8,1", "row 2, column power_limit_w: '150W' is not a number"),
+        ("a,n,1,100,0,8,1", "row 2, column power_limit_w: 0 is not above zero"),
+        ("a,n,1,100,100,-8,1", "row 2, column batch_size: -8 is not above zero"),
+        ("a,n,1,100,100,8,-1", "row 2, column epochs: -1 is not above zero"),
+    ],
+)
+def test_a_wrong_cell_is_named_with_its_row_and_column(tmp_path, row, problem):
     path = tmp_path / "runs.csv"
-    path.write_text("gpu,network,time_s,power_w\na,n,1,100\na,n,-1,100\n")
-    with pytest.raises(DataFileError, match="row 2: time_s and power_w must be positive"):
+    path.write_text(f"gpu,network,time_s,power_w,power_limit_w,batch_size,epochs\na,n,90,100,150,8,1\n{row}\n")
+    with pytest.raises(DataFileError, match=problem):
         read_runs(path, "a", [])
-    path.write_text("gpu,network,time_s,power_w\na,n,1,100\n")
-    with pytest.raises(DataFileError, match="no such GPU; there are a"):
-        read_runs(path, "b", [])
+
+
+def test_a_table_without_the_rows_asked_for_says_what_it_has(tmp_path):
+    path = tmp_path / "runs.csv"
+    path.write_text("gpu,network,time_s,power_w\n1,n,1,100\n")
+    assert len(read_runs(path, "1", ["n"])) == 1
+    for gpu, networks, problem in (
+        ("b", [], "no GPU 'b'. Choose 1"),
+        ("1", ["n", "m"], "no network 'm' of 1. Choose n"),
+    ):
+        with pytest.raises(DataFileError, match=problem):
+            read_runs(path, gpu, networks)
     path.write_text("gpu,time_s,power_w\na,1,100\n")
     with pytest.raises(DataFileError, match="column network is missing"):
         read_runs(path, "a", [])
-
-
-def test_a_missing_table_is_one_message(tmp_path):
-    with pytest.raises(DataFileError, match=r"no\.csv: no such file\. Give the table's path, or shipped\."):
+    with pytest.raises(DataFileError, match=r"no\.csv: no such file\. Give the table's path"):
         read_runs(tmp_path / "no.csv", "v100", [])
+
+
+def test_recorded_runs_are_not_overwritten(tmp_path):
+    rows = read_runs(Path(SHIPPED), "p100", ["resnet50-b128"])
+    runs_by_others.write_runs(rows, tmp_path)
+    runs_by_others.write_runs(rows, tmp_path)
+    runs, *_ = tables.read(tmp_path)
+    recorded = pa.Table.from_pandas(runs.assign(record="runs/1"), schema=tables.RUN_SCHEMA, preserve_index=False)
+    write_table(recorded, tmp_path / tables.RUNS)
+    with pytest.raises(OutputError, match="contains runs that clockwatt recorded"):
+        runs_by_others.write_runs(rows, tmp_path)
