@@ -264,8 +264,9 @@ def registered_on_meta(values: KnownValues) -> Iterator[None]:
     """As `without_memory`, for callers that follow the values of calls themselves."""
 
     def to_meta(module: torch.nn.Module, name: str, tensor: torch.Tensor | None) -> Any:  # noqa: ARG001  # as PyTorch calls it
-        if tensor is None or tensor.is_meta:
-            return None
+        with torch._C.DisableTorchFunction():  # a mode may claim that it is on a GPU
+            if tensor is None or tensor.is_meta:
+                return None
         if is_lazy(tensor):
             kind: Any = type(tensor)
             return kind(tensor.requires_grad, "meta", tensor.dtype)

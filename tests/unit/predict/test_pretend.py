@@ -421,6 +421,36 @@ def test_training_on_the_cpu_and_nothing_at_all_are_refused() -> None:
         run.report()
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: torch.nn.Linear(8, 8)(torch.zeros(2, 8, device="cuda")),
+        lambda: torch.nn.Sequential(torch.nn.Linear(8, 8).cuda(), torch.nn.Linear(8, 8))(torch.zeros(2, 8).cuda()),
+        lambda: torch.nn.Embedding(8, 8).cuda()(torch.zeros(2, dtype=torch.int64)),
+        lambda: torch.nn.Conv2d(3, 8, 3).cuda()(torch.zeros(1, 3, 8, 8)),
+        lambda: torch.zeros(8)[torch.zeros(2, dtype=torch.int64, device="cuda")],
+    ],
+)
+def test_tensors_on_the_cpu_and_on_the_gpu_are_not_computed_with_at_once(call: Callable[[], object]) -> None:
+    with clockwatt.pretend(gpu="h200"), pytest.raises(UntraceableError, match=rf"mixes .*{Path(__file__).name}:\d+"):
+        call()
+
+
+def test_modules_are_on_the_cpu_until_they_are_moved() -> None:
+    with clockwatt.pretend(gpu="h200"):
+        first, last = torch.nn.Embedding(9, 4), torch.nn.Linear(4, 9, bias=False)
+        last.weight = first.weight
+        model = torch.nn.Sequential(first, last)
+        torch.nn.init.orthogonal_(first.weight)
+        assert first.weight.device == model.to("cpu")(torch.zeros(1, dtype=torch.int64)).device == torch.device("cpu")
+        model.to(torch.zeros(1, device="cuda"))
+        assert last.weight is first.weight
+        assert last.weight.is_cuda
+        scores = model(torch.zeros(2, dtype=torch.int64, device="cuda")) * torch.tensor(0.5)
+        assert scores[torch.tensor([0])].is_cuda
+        assert torch.nn.LazyLinear(2).cuda()(scores).is_cuda
+
+
 def test_the_guide_runs(capsys: pytest.CaptureFixture[str]) -> None:
     page = Path(__file__).parents[3] / "docs" / "how-to" / "preflight.md"
     (example,) = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)

@@ -17,7 +17,8 @@ from weakref import WeakSet
 
 import torch
 import torch.utils.checkpoint
-from torch.utils._pytree import tree_map_only
+from torch.nn.parameter import is_lazy
+from torch.utils._pytree import tree_map, tree_map_only
 from torch.utils.weak import WeakIdKeyDictionary
 
 from clockwatt.config import NetworkConfig, TrainingConfig
@@ -32,7 +33,7 @@ from clockwatt.operations.trace.fusion import is_laid_out_channels_last
 from clockwatt.operations.trace.gradients import Accumulation, GradientGraph
 from clockwatt.operations.trace.memory import Storages, dropout
 from clockwatt.operations.trace.meta import MetaLayouts
-from clockwatt.operations.trace.refusals import cause, line_of_network
+from clockwatt.operations.trace.refusals import cause, line_of_network, mixture
 from clockwatt.operations.trace.trace import (
     ACCUMULATION,
     OPTIMIZER,
@@ -65,6 +66,13 @@ _CHECKS = {"all": True, "any": False}
 _STEPS_OF_LIGHTNING = ("forward", "training_step", "validation_step", "test_step", "predict_step")
 """Methods of a LightningModule that Lightning compiles."""
 _WITH_GRAPHS = (REDUCE_OVERHEAD, "max-autotune")
+_INDEXED = (_T.__getitem__, _T.index_put, _T.index_put_, torch.index_put, torch.index_put_)
+"""Calls of a tensor on the GPU whose indices may be on the CPU."""
+_ACROSS = {
+    *(_T.to, _T.type_as, _T.copy_, _T.__setitem__, _T.set_, _T.expand_as, _T.view_as, _T.reshape_as, _T.resize_as_),
+    *(torch.broadcast_tensors, torch.tensor_split, _T.tensor_split, torch.nn.functional.ctc_loss, torch.ctc_loss),
+}
+"""Calls that may take tensors on the CPU and on the GPU at once."""
 _FEW = 0.01
 """Share of a step's operations below which work between two steps is not worth a message."""
 _LAID_OUT = ExecutionSettings("tf32+channels_last")
@@ -194,6 +202,8 @@ class PretendTracer(Tracer):
         self._optimizer: object = None
         self._stepping = False
         self._uploaded: Any = WeakIdKeyDictionary()
+        self._on_cpu: Any = WeakIdKeyDictionary()  # storages on meta of parameters, and their like, that were not moved
+        self._off_gpu = False  # such tensors alone are computed with
         self._owners: dict[int, str] = {}  # path of the module that each parameter, by its id, belongs to
         self._begin()
 
@@ -327,7 +337,7 @@ class PretendTracer(Tracer):
 
     def _enter_root(self, module: torch.nn.Module) -> None:
         self.phase = FORWARD
-        if not any(parameter.is_meta for parameter in module.parameters()):
+        if all(map(self._is_on_cpu, module.parameters())):
             return  # a transform of data, or a loss
         learns = torch.is_grad_enabled()
         self._evaluates = False
@@ -399,16 +409,25 @@ class PretendTracer(Tracer):
         kwargs = dict(kwargs or {})
         if func is torch.device or os.getpid() != self._process:  # in a process that the program has forked
             return func(*args, **kwargs)
+        if func is torch._C._nn._parse_to:  # of a module, whose tensors are moved one by one
+            device, *others = func(*args, **kwargs)
+            return CUDA if device == _META else device, *others
         if func in _CLAIMS and args and isinstance(args[0], torch.Tensor) and args[0].is_meta:
-            return _CLAIMS[func](args[0], *args[1:])
+            claims = _CLAIMS | _CLAIMS_ON_CPU if not is_lazy(args[0]) and self._is_on_cpu(args[0]) else _CLAIMS
+            return claims[func](args[0], *args[1:])
         if func in (_T.pin_memory, _T.share_memory_):
             return args[0]
         args, kwargs, moved = _on_meta(func, args, kwargs)
         func = _T.to if func is _T.cuda else func
         given = tensors_in((args, kwargs))
+        if any(map(is_lazy, given)):  # no storage as yet
+            return func(*args, **kwargs)
         on_gpu = [tensor for tensor in given if tensor.is_meta]
         if not moved and not on_gpu:
-            return func(*args, **kwargs)
+            result = func(*args, **kwargs)
+            if func is _T.to:  # a module registers a parameter, which lies on meta from then on
+                self._keep_on_cpu(tensors_in(result))
+            return result
         if func in (_T.backward, torch.autograd.backward):
             return self._backward(func, *args, **kwargs)
         if moved and not on_gpu and func in _UPLOADS:
@@ -417,7 +436,36 @@ class PretendTracer(Tracer):
             return self._read(func, args, kwargs)
         if (flat := self._on_lists(func, args, kwargs)) is not None:
             return flat[0]
-        return super().__torch_function__(func, types, args, kwargs)
+        self._check_devices(func, args, given)
+        before, self._off_gpu = self._off_gpu, not moved and all(map(self._is_on_cpu, given))
+        try:
+            if self._off_gpu:
+                func = _T.to if func is _T.cpu else func
+                args, kwargs = tree_map(_as_parameter, (args, kwargs))
+            elif func is _T.to and (moved or args[0] is not given[-1]) and self._is_on_cpu(args[0]):
+                self._on_cpu.pop(args[0].untyped_storage(), None)
+            result = super().__torch_function__(func, types, args, kwargs)
+            if self._off_gpu:
+                self._keep_on_cpu(tensors_in(result))
+        finally:
+            self._off_gpu = before
+        return result
+
+    def _is_on_cpu(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor would be on the CPU: real, or of a module that was not moved."""
+        return not tensor.is_meta or tensor.untyped_storage() in self._on_cpu
+
+    def _keep_on_cpu(self, tensors: Sequence[torch.Tensor]) -> None:
+        self._on_cpu.update((one.untyped_storage(), None) for one in tensors if one.is_meta)
+
+    def _check_devices(self, func: Callable[..., Any], args: tuple[Any, ...], given: Sequence[torch.Tensor]) -> None:
+        """Refuse a call that takes tensors on the CPU and on the GPU at once, though CUDA cannot."""
+        sized = [tensor for tensor in given if tensor.dim()]
+        here = [tensor for tensor in sized if self._is_on_cpu(tensor)]
+        legal = func in _ACROSS or (func in _INDEXED and not self._is_on_cpu(args[0]))
+        if 0 < len(here) < len(sized) and not legal and functions.name_of(func) is not None:
+            what = mixture(f"that of shape {tuple(here[0].shape)}")
+            raise self.refusal(f"{functions.described(func)} {what[0]}", what[1])
 
     def _upload(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
         """A tensor of the CPU, copied to the GPU: its values stay known, unless it is a parameter."""
@@ -438,10 +486,10 @@ class PretendTracer(Tracer):
     def _reads(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Whether a call brings values to the CPU."""
         if func in _READS:
-            return True
+            return func is not _T.cpu or not self._is_on_cpu(args[0])
         if func in (_T.copy_, _T.__setitem__):
             return not args[0].is_meta and args[0].dim() > 0
-        if func is _T.to:
+        if func is _T.to and not self._is_on_cpu(args[0]):
             targets = [*args[1:], *kwargs.values()]
             return any(
                 (isinstance(one, torch.Tensor) and one.device.type == "cpu")
@@ -513,7 +561,7 @@ class PretendTracer(Tracer):
     def _record(self, call: InterceptedCall, outputs: list[torch.Tensor], changed: list[int]) -> None:
         if not self._stack and torch.is_grad_enabled():
             self._evaluates = False  # until then, losses and scores of the evaluation are computed
-        if self._evaluates or (InferenceMode.depth and self._in_training):
+        if self._off_gpu or self._evaluates or (InferenceMode.depth and self._in_training):
             return
         outside = not self._stack and self.steps == 0 and not self._seen.roots
         learns = torch.is_grad_enabled() and any(one.requires_grad and not one.is_leaf for one in outputs)
@@ -598,7 +646,7 @@ class PretendTracer(Tracer):
             if os.getpid() != self._process:
                 step(optimizer)
                 return loss
-            if learnt and not any(one.is_meta for one in learnt):
+            if learnt and all(map(self._is_on_cpu, learnt)):
                 raise self.refusal("trains on the CPU", "Move the network and its data to the GPU.")
             if self._region is not None:
                 self._uncompiled[f"{self._region.line}: a compiled step of an optimizer is predicted as eager."] = None
@@ -753,6 +801,12 @@ _CLAIMS: dict[Any, Callable[..., Any]] = {
     _T.record_stream: lambda *_: None,
 }
 """What a tensor on meta says of itself."""
+_CLAIMS_ON_CPU: dict[Any, Callable[..., Any]] = {
+    _T.device.__get__: lambda *_: torch.device("cpu"),
+    _T.is_cuda.__get__: lambda *_: False,  # type: ignore[attr-defined]
+    _T.get_device: lambda *_: -1,
+}
+"""What it says if it was not moved to the GPU."""
 
 
 def _on_meta(
@@ -770,6 +824,13 @@ def _on_meta(
     if any(is_cuda(one) for one in args):
         return tuple(_META if is_cuda(one) else one for one in args), kwargs, True
     return args, kwargs, False
+
+
+def _as_parameter(argument: Any) -> Any:
+    """A tensor of the CPU, or that device, on meta, where parameters lie that were not moved."""
+    if isinstance(argument, torch.Tensor):
+        return argument if argument.is_meta else argument.to(_META)
+    return _META if isinstance(argument, torch.device | str) and str(argument) == "cpu" else argument
 
 
 @contextlib.contextmanager

@@ -116,9 +116,14 @@ def cause(error: BaseException, func: Callable[..., Any] | None, fitting: str) -
     if "fake impl" in text or "data-dependent shape" in text:
         return "has no implementation without data", "Give the part of the network without it."
     if "expected device" in text or "same device" in text or "found two different devices" in text:
-        return (
-            f"mixes tensors on the CPU with those of the network ({summary(error)})",
-            "Make all on one device: move network and data with `.to`, register constants with `register_buffer`.",
-        )
+        return mixture(summary(error))
     by_itself = (ArithmeticError, NameError, AttributeError, KeyError, ImportError, OSError)
     return f"fails ({summary(error)})", "Correct its forward." if isinstance(error, by_itself) else fitting
+
+
+def mixture(detail: str) -> tuple[str, str]:
+    """What is wrong, and the fix, where a call takes tensors on the CPU and on the GPU at once."""
+    return (
+        f"mixes tensors on the CPU with those of the network ({detail})",
+        "Make all on one device: move network and data with `.to`, register constants with `register_buffer`.",
+    )
