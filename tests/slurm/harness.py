@@ -43,7 +43,7 @@ class HarnessError(RuntimeError):
 
 
 class SlurmCluster:
-    """One node, one partition, one GPU of each type.
+    """One node, one partition, by default one GPU of each type.
 
     Parameters
     ----------
@@ -51,6 +51,8 @@ class SlurmCluster:
         Folder for configuration, logs, state and database; short, since it holds a socket.
     accounting : bool
         Whether slurmdbd and its database run.
+    gpus : sequence of str
+        The type of each GPU.
     device_numbers : sequence of (int, int), optional
         Major and minor of the GPUs' device nodes; by default ones that no driver serves.
     settings : str
@@ -62,6 +64,7 @@ class SlurmCluster:
         root: Path,
         *,
         accounting: bool = True,
+        gpus: Sequence[str] = GPU_TYPES,
         device_numbers: Sequence[tuple[int, int]] | None = None,
         settings: str = "",
     ) -> None:
@@ -70,6 +73,7 @@ class SlurmCluster:
         # of its own too: clusters may run beside each other
         self.device_pattern = f"/dev/simgpu-{self.node.removeprefix('node-')}-{{minor}}"
         self.accounting = accounting
+        self._gpus = gpus
         self._device_numbers = device_numbers
         self._settings = settings
         self.processes: dict[str, int] = {}
@@ -112,8 +116,9 @@ class SlurmCluster:
         self._start_munge()
         self._ports = ports = dict(zip(("slurmctld", "slurmd", "slurmdbd", "database"), free_ports(4), strict=True))
         slurm_files.write(
-            self.root, self.node, ports, self.devices, accounting=self.accounting, settings=self._settings
-        )
+            self.root, self.node, ports, dict(zip(self.devices, self._gpus, strict=True)),
+            accounting=self.accounting, settings=self._settings,
+        )  # fmt: skip
         if self.accounting:
             self._start_accounting(ports)
         self.start_slurmctld("-c")
@@ -241,7 +246,7 @@ class SlurmCluster:
             raise HarnessError(f"{CGROUPS}/devices is not mounted: cgroup v1 with the devices controller is needed")
 
     def _make_devices(self) -> None:
-        numbers = self._device_numbers or [(unused_major(), minor) for minor in range(len(GPU_TYPES))]
+        numbers = self._device_numbers or [(unused_major(), minor) for minor in range(len(self._gpus))]
         for major, minor in numbers:
             device = Path(self.device_pattern.format(minor=minor))
             device.unlink(missing_ok=True)

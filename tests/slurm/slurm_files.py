@@ -6,11 +6,12 @@ import os
 import secrets
 import shutil
 import socket
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 GPU_TYPES = ("a30", "rtx2080ti")
-"""One GPU of each on the node."""
+"""Of the GPUs of the node, where no others are asked for."""
 
 CGROUPS = Path("/sys/fs/cgroup")
 V2 = (CGROUPS / "cgroup.controllers").exists()
@@ -75,7 +76,7 @@ def write_programs(root: Path) -> None:
 
 
 def write(
-    root: Path, node: str, ports: Mapping[str, int], devices: Sequence[Path], *, accounting: bool, settings: str
+    root: Path, node: str, ports: Mapping[str, int], devices: Mapping[Path, str], *, accounting: bool, settings: str
 ) -> None:
     """Write all of them.
 
@@ -84,14 +85,15 @@ def write(
     ports
         Of slurmctld, slurmd, slurmdbd and its database.
     devices
-        Device node of each GPU, in the order of `GPU_TYPES`.
+        Device node of each GPU, with its type.
     settings
         Further lines of slurm.conf.
     """
     host = socket.gethostname()
     # a requeued job waits until the credential of its first start has expired: by default two minutes
     auth = f"AuthType=auth/munge\nAuthInfo=socket={munge_socket(root)},cred_expire=30\n"
-    gpus = ",".join(f"gpu:{kind}:1" for kind in GPU_TYPES)
+    gpus = ",".join(f"gpu:{kind}:{count}" for kind, count in Counter(devices.values()).items())
+    storage = _storage(root, host, ports, devices.values()) if accounting else _NO_STORAGE
     memory_mb = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2**20
     path(root).write_text(
         f"ClusterName=test\nSlurmctldHost={host}\n{auth}"
@@ -102,16 +104,13 @@ def write(
         "SelectType=select/cons_tres\nSelectTypeParameters=CR_Core_Memory\nGresTypes=gpu\n"
         f"SchedulerParameters={','.join(_SCHEDULING)}\nJobAcctGatherType=jobacct_gather/none\n"
         "KillWait=2\n"  # a job that is to end and does not is waited for; 30 s by default
-        f"ReturnToService=2\nMinJobAge=300\n{_storage(root, host, ports) if accounting else _NO_STORAGE}\n"
+        f"ReturnToService=2\nMinJobAge=300\n{storage}\n"
         f"NodeName={node} NodeHostname={host} CPUs={len(os.sched_getaffinity(0))} RealMemory={memory_mb}"
         f" Gres={gpus}\n"
         f"PartitionName=main Nodes={node} Default=YES MaxTime=INFINITE State=UP\n{settings}"
     )
     (root / "gres.conf").write_text(
-        "".join(
-            f"NodeName={node} Name=gpu Type={kind} File={device}\n"
-            for kind, device in zip(GPU_TYPES, devices, strict=True)
-        )
+        "".join(f"NodeName={node} Name=gpu Type={kind} File={device}\n" for device, kind in devices.items())
     )
     plugin = "cgroup/v2\nIgnoreSystemd=yes" if V2 else "cgroup/v1"
     (root / "cgroup.conf").write_text(
@@ -121,12 +120,12 @@ def write(
         _write_accounting(root, host, auth, ports)
 
 
-def _storage(root: Path, host: str, ports: Mapping[str, int]) -> str:
+def _storage(root: Path, host: str, ports: Mapping[str, int], kinds: Iterable[str]) -> str:
     return (
         f"AccountingStorageType=accounting_storage/slurmdbd\nAccountingStorageHost={host}\n"
         f"AccountingStoragePort={ports['slurmdbd']}\n"
         f"AccountingStoragePass={munge_socket(root)}\nAccountingStoreFlags=job_comment\n"
-        "AccountingStorageTRES=gres/gpu" + "".join(f",gres/gpu:{kind}" for kind in GPU_TYPES)
+        "AccountingStorageTRES=gres/gpu" + "".join(f",gres/gpu:{kind}" for kind in dict.fromkeys(kinds))
     )
 
 

@@ -131,6 +131,11 @@ def test_a_job_that_was_never_submitted_has_failed(campaign):
     lines = said(campaign, ERROR.format(message=message, output=output))
     reason = "SLURM sbatch failed. The error message was 'Requested node configuration is not available'"
     assert f"  measure a30 sm900 1: {reason}" in lines
+    call = "sbatch --parsable --job-name 1 --comment rule_x   -p main --mem 300 -D /x --gres=gpu:a30:3 --wrap='python'"
+    refused = message.replace("'Req", "'sbatch: error: Req") + f".\n    sbatch call:\n        {call}\n"
+    reason = "sbatch refused it: Requested node configuration is not available (-p main --mem 300 --gres=gpu:a30:3)"
+    (line,) = [line for line in said(campaign, ERROR.format(message=refused, output=output)) if reason in line]
+    assert line.endswith(". Correct slurm or count of this GPU in the campaign.")
 
 
 def test_a_full_disk_is_named_where_a_job_could_not_write_its_log(campaign):

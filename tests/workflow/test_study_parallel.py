@@ -6,7 +6,7 @@ import pytest
 from support.workdir import Workdir
 
 NETWORK = {"name": "squeezenet1_1", "input": [4, 3, 32, 32]}
-STUDY = {"networks": [NETWORK], "counts": [1, 2, 4], "seconds": 0.1, "profile_steps": 1, "idle_s": 0.4}
+STUDY = {"networks": [NETWORK], "counts": [1, 4], "seconds": 0.1, "profile_steps": 1, "idle_s": 0.4}
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,7 @@ def made(tmp_path_factory):
 def test_the_study_of_several_gpus_runs_on_cpu_processes(made):
     folder = made.path / "results/studies/parallel/a30"
     table = pd.read_csv(folder / "table.csv")
-    ways = {("single", 1)} | {(strategy, count) for strategy in ("ddp", "fsdp", "pipeline") for count in (2, 4)}
+    ways = {("single", 1)} | {(strategy, 4) for strategy in ("ddp", "fsdp", "pipeline")}
     assert set(zip(table["strategy"], table["gpus"], strict=True)) == ways
     assert table["virtual"].all()
     assert table["epoch_j"].notna().all()

@@ -19,6 +19,10 @@ _BLOCK = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 _SLURM = re.compile(r"SLURM-job '(?P<job>\d+)'.*SLURM status is: '(?P<state>\w+)'", re.DOTALL)
+_REFUSED = re.compile(
+    r"sbatch failed\. The error message was '(?:sbatch: error: )?(?:Batch job submission failed: )?(?P<why>.*?)'\.? "
+    r"sbatch call: sbatch .*? --comment \S+ (?P<asked>.*?) --wrap="
+)
 _IN_WORDS = {
     "NODE_FAIL": "its node failed",
     "BOOT_FAIL": "its node failed to boot",
@@ -86,8 +90,11 @@ def _states(messages: Iterable[str]) -> dict[str, str]:
 
 
 def _reason(message: str, states: dict[str, str]) -> str:
-    found = _SLURM.search(message)
+    found, words = _SLURM.search(message), " ".join(message.split())
+    if refused := _REFUSED.search(words):
+        asked = re.sub(r"-D \S+ ?", "", refused["asked"])
+        return f"sbatch refused it: {refused['why']} ({asked}). Correct slurm or count of this GPU in the campaign."
     if found is None:
-        return "" if message == "None" else " ".join(message.split())
+        return "" if message == "None" else words
     state = states[found["job"]]
     return f"{_IN_WORDS.get(state, 'it ended')} (Slurm job {found['job']}: {state})"
