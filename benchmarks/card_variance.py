@@ -74,7 +74,8 @@ def of_fleets() -> tuple[list[list[object]], float, float]:
         random = np.random.default_rng(seed)
         of_node, of_card = random.normal(0, NODE, NODES), random.normal(0, CARD, NODES * CARDS_OF_NODE)
         logs = of_node[cards // CARDS_OF_NODE] + of_card[cards] + random.normal(0, SESSION, len(cards))
-        rows = pd.DataFrame({"host": cards // CARDS_OF_NODE, "card": cards, "log": logs, "temperature_c": 50.0})
+        rows = pd.DataFrame({"host": cards // CARDS_OF_NODE, "card": cards, "log": logs})
+        rows = rows.assign(position=0, temperature_c=50.0)
         covers.append(covered(variance.MixedModel.of(rows, ("host", "card")), planted))
         slow = random.choice(NODES * CARDS_OF_NODE, SLOW_CARDS, replace=False)
         rows["log"] += np.log1p(SLOW) * rows["card"].isin(slow)
@@ -101,7 +102,7 @@ def main() -> None:
         notes=[
             "Standard deviations with 95 % intervals (profile likelihood); the change with temperature is removed.",
             "Outliers: false discoveries held to 5 % (Benjamini–Hochberg), by the median absolute deviation.",
-            "The same six H200s draw 10 to 12 % less power in ReLU and are 0.5 % slower: perhaps another kind of card.",
+            "Seven H200s draw 9 to 12 % less power in ReLU, four of them are 0.5 % slower: perhaps another kind.",
             *notes,
         ],
         hardware=hardware,

@@ -30,6 +30,7 @@ PLANTED = {"host": 0.005, "session": 0.002, variance.REST: 0.003}
 SLOW_CARDS, SLOW = 4, 0.05
 DAY_US = 86_400_000_000
 GPU = "h200"
+TIMES = [name for name in COMPARED if COMPARED[name].column == "time_eager_s"]
 HARDWARE = f"virtual H200, {CLUSTERS} clusters of {NODES} × {CARDS_OF_NODE}"
 
 
@@ -88,12 +89,12 @@ def survey(rows: pd.DataFrame) -> results.Survey:
         return results.survey([Path(folder)])
 
 
-def discoveries(found: results.Survey, slow: set[str]) -> list[dict[str, object]]:
+def discoveries(observed: pd.DataFrame, slow: set[str]) -> list[dict[str, object]]:
     """Return, for each quantity, the share of outliers that are not slow cards, and of slow cards that are found."""
-    outliers = found.cards.assign(outlier=found.cards["outlier"].str.split(", ")).explode("outlier")
     rows = []
     for name in COMPARED:
-        called = set(outliers.loc[outliers["outlier"] == name, "card"])
+        outliers = variance.outliers(observed[observed["quantity"] == name], "host")["outlier"]
+        called = set(outliers.index[outliers])
         false = len(called - slow) / max(1, len(called))
         rows.append({"quantity": name, "slow": bool(slow), "false": false, "found": len(called & slow) / SLOW_CARDS})
     return rows
@@ -144,8 +145,9 @@ def of_clusters(clusters: list[pd.DataFrame]) -> tuple[pd.DataFrame, pd.DataFram
         truth = own + np.column_stack([of_host.loc[node, COMPARED[name].column] for name in own.columns])
         differences.append(card_differences(found, truth))
         slow = set(random.choice(own.index, SLOW_CARDS, replace=False))
-        slowed = changed.assign(time_eager_s=changed["time_eager_s"] * (1 + SLOW * changed["gpu_uuid"].isin(slow)))
-        called += discoveries(found, set()) + discoveries(survey(slowed), slow)
+        timed = found.observed["quantity"].isin(TIMES) & found.observed["card"].isin(slow)
+        slowed = found.observed.assign(log=found.observed["log"] + np.log1p(SLOW) * timed)
+        called += discoveries(found.observed, set()) + discoveries(slowed, slow)
         print(f"cluster {seed + 1} of {len(clusters)} compared", flush=True)
     names = ["quantity", "level", "planted", "found", "held"]
     return pd.DataFrame(splits, columns=names), pd.DataFrame(called), pd.concat(differences)
@@ -172,14 +174,13 @@ def main() -> None:
         ],
         hardware=HARDWARE,
     )
-    times = [name for name in COMPARED if COMPARED[name].column == "time_eager_s"]
     rows = []
     for name in COMPARED:
         own, of_card = called[called["quantity"] == name], differences[differences["quantity"] == name]
         slow = own[own["slow"]]
         shares = [own.loc[~own["slow"], "false"].mean(), slow["false"].mean(), slow["found"].mean()]
         shown = [f"{100 * share:.1f}" for share in shares]
-        found = shown[2] if name in times else "none planted"
+        found = shown[2] if name in TIMES else "none planted"
         errors = f"{100 * of_card['error'].abs().median():.2f}", f"{100 * of_card['held'].mean():.1f}"
         rows.append([name, *shown[:2], found, *errors])
     write(

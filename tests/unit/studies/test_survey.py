@@ -27,10 +27,12 @@ def observed(card: str, random: np.random.Generator, *, slow: float = 0.0, warme
     rows = []
     for name, compared in COMPARED.items():
         effect = random.normal(0, 0.003) + np.log1p(slow) * (compared.column == "time_eager_s")
-        for temperature_c in 45 + warmer_k + np.linspace(-4, 4, 5):
+        warming = warmer_k + random.uniform(0, 5) * np.linspace(-2, 2, 5)
+        for position, temperature_c in enumerate(45 + warming):
             log = effect + PER_DEGREE * (temperature_c - 45) + random.normal(0, 0.0005)
-            rows.append((name, card, f"of {card}", "n1", 0, log, temperature_c))
-    return pd.DataFrame(rows, columns=["quantity", "card", "session", "host", "started_us", "log", "temperature_c"])
+            rows.append((name, card, f"of {card}", "n1", 0, position, log, temperature_c))
+    columns = ["quantity", "card", "session", "host", "started_us", "position", "log", "temperature_c"]
+    return pd.DataFrame(rows, columns=columns)
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +67,20 @@ def test_temperature_is_separated_from_the_card(fleet):
     assert compared["difference"].to_numpy() == pytest.approx(compared["from_temperature"].to_numpy(), abs=0.012)
 
 
+def test_measurements_late_in_a_session_are_not_compared(fleet):
+    late = fleet[fleet["position"] == 0].assign(position=100 + np.arange(12 * len(COMPARED)))
+    late["log"] += SLOW
+    late["temperature_c"] += 10
+    summary = passport.fleet_summary(pd.concat([fleet, late]))
+    assert (summary["last_position"] == 4).all()
+    known = passport.fleet_summary(fleet)
+    assert summary["mean"].to_numpy() == pytest.approx(known["mean"].to_numpy(), abs=1e-12)
+    assert summary["per_degree"].to_numpy() == pytest.approx(PER_DEGREE, rel=0.2)
+    own = observed("other", np.random.default_rng(1))
+    late = own.assign(position=own["position"] + 100, log=own["log"] + SLOW)
+    assert passport.verdict(passport.compare(pd.concat([own, late]), summary), []) is None
+
+
 def test_three_cards_are_too_few(fleet):
     with pytest.raises(ClockwattError, match="3 cards of this model"):
         passport.fleet_summary(fleet[fleet["card"].isin(["GPU-1", "GPU-2", "GPU-3"])])
@@ -76,7 +92,7 @@ def test_the_split_recovers_planted_deviations():
     effects = {level: random.normal(0, planted[level], count) for level, count in numbers.items()}
     rows = pd.DataFrame({level: np.arange(64) // (64 // count) for level, count in numbers.items()})
     rows["log"] = sum(effects[level][rows[level]] for level in numbers)
-    rows = rows.assign(temperature_c=50 + random.normal(size=64), started_us=0)
+    rows = rows.assign(temperature_c=50 + random.normal(size=64), started_us=0, position=0)
     levels, limits = variance.levels_of(rows)
     parts = variance.split(variance.MixedModel.of(rows, levels))
     assert list(parts.index) == list(planted)
@@ -89,7 +105,7 @@ def test_the_split_recovers_planted_deviations():
 def test_the_likelihood_is_that_of_the_whole_covariance_matrix():
     random = np.random.default_rng(4)
     rows = pd.DataFrame({"host": np.arange(23) // 9, "card": np.arange(23) // 4, "log": random.normal(size=23)})
-    rows = rows.sample(frac=1, random_state=0).assign(temperature_c=50 + random.normal(size=23))
+    rows = rows.sample(frac=1, random_state=0).assign(temperature_c=50 + random.normal(size=23), position=0)
     model, deviations = variance.MixedModel.of(rows, ("host", "card")), {"host": 0.3, "card": 0.2, "rest": 0.1}
     levels = [model.groups[level][:, None] == model.groups[level] for level in deviations]
     covariance = sum(sd**2 * same for sd, same in zip(deviations.values(), levels, strict=True))

@@ -42,7 +42,7 @@ COMPARED = {
 
 COLUMNS = [
     "kind", "subject_id", "session_id", "started_us", "measurement_version", "gpu_name", "gpu_uuid", "virtual", "host",
-    "status", "power_w", "time_eager_s", "temperature_end_c", "throttle_reasons", "sm_clock_median_mhz",
+    "status", "power_w", "time_eager_s", "temperature_end_c", "throttle_reasons", "sm_clock_median_mhz", "position",
 ]  # fmt: skip
 """Columns of measurements that are read here."""
 
@@ -105,8 +105,8 @@ def observations(rows: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        `quantity` (a key of `COMPARED`), `card` (UUID), `session`, `host`, `started_us`, `log` (natural logarithm
-        of s or W) and `temperature_c`.
+        `quantity` (a key of `COMPARED`), `card` (UUID), `session`, `host`, `started_us`, `position` in the session,
+        `log` (natural logarithm of s or W) and `temperature_c`.
     """
     tables = []
     for name, compared in COMPARED.items():
@@ -119,9 +119,24 @@ def observations(rows: pd.DataFrame) -> pd.DataFrame:
                     "session": of_operation["session_id"],
                     "host": of_operation["host"],
                     "started_us": of_operation["started_us"],
+                    "position": of_operation["position"],
                     "log": np.log(of_operation[compared.column].astype(float)),
                     "temperature_c": of_operation["temperature_end_c"].astype(float),
                 }
             )
         )
     return pd.concat(tables, ignore_index=True)
+
+
+def last_shared_position(rows: pd.DataFrame) -> int:
+    """Return the last position in a session at which most sessions measured one quantity.
+
+    An operation takes up to 2 % longer late in a session, so only measurements at equal positions compare cards.
+
+    Parameters
+    ----------
+    rows
+        As `observations` returns them, of one quantity.
+    """
+    counts = rows["position"].value_counts()
+    return int(counts.index[counts > counts.max() / 2].max())

@@ -1,7 +1,8 @@
 """Compare one card with other cards of its model: slower, or of higher power, by how much, and how certain that is.
 
-The others' means scatter around their mean with a standard deviation that holds card, session and temperature. A card
-is an outlier if it is so far above their mean that few cards of the same fleet would be.
+Only measurements at positions in the session that most sessions share are compared. The others' means scatter around
+their mean with a standard deviation that holds card, session and temperature. A card is an outlier if it is so far
+above their mean that few cards of the same fleet would be.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from scipy import stats
 
 from clockwatt.dataset.flagging import SLOWED_BY
 from clockwatt.errors import ClockwattError
-from clockwatt.studies.survey.observations import COMPARED
+from clockwatt.studies.survey.observations import COMPARED, last_shared_position
 from clockwatt.studies.survey.variance import COVERAGE, FEWEST_CARDS, outliers
 
 FALSE_ALARMS = 0.01
@@ -36,7 +37,8 @@ def fleet_summary(fleet: pd.DataFrame) -> pd.DataFrame:
     pandas.DataFrame
         Indexed by quantity. `cards`: their number. `mean`, `deviation`: of the log of a card in one session.
         `session_variance`, `rest_variance`: of the log, within a card and within a session. `temperature_c`: mean of
-        the cards. `per_degree`: relative change per K within a session, NaN where no temperature changed.
+        the cards. `per_degree`: relative change per K at one position in the session, NaN where no temperature changed.
+        `last_position`: measurements up to it are compared.
 
     Raises
     ------
@@ -49,25 +51,23 @@ def fleet_summary(fleet: pd.DataFrame) -> pd.DataFrame:
             f"{fewest} cards of this model are known, {FEWEST_CARDS} are needed. Give --fleet with measurements of "
             "more cards, such as files of `clockwatt card --output`."
         )
-    return pd.DataFrame({name: _summary(_normal(fleet[fleet["quantity"] == name])) for name in COMPARED}).T
+    return pd.DataFrame({name: _summary(fleet[fleet["quantity"] == name]) for name in COMPARED}).T
 
 
-def _normal(fleet: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of cards of one quantity that are not outliers above the median card."""
-    found = outliers(fleet)
-    return fleet[~fleet["card"].isin(found.index[found["outlier"] & (found["difference"] > 0)])]
-
-
-def _summary(fleet: pd.DataFrame) -> dict[str, float]:
+def _summary(rows: pd.DataFrame) -> dict[str, float]:
+    last = last_shared_position(rows)
+    shared = rows[rows["position"] <= last]
+    found = outliers(shared)
+    fleet = shared[~shared["card"].isin(found.index[found["outlier"] & (found["difference"] > 0)])]
     sessions = fleet.groupby(["card", "session"])[["log", "temperature_c"]].mean()
     cards = sessions.groupby("card").mean()
     count, repeated = len(cards), sessions.groupby("card").size()
-    within = fleet[["log", "temperature_c"]] - fleet.groupby("session")[["log", "temperature_c"]].transform("mean")
-    rest = (within["log"] ** 2).sum() / max(1, len(fleet) - len(sessions))
+    rest = ((fleet["log"] - fleet.groupby("session")["log"].transform("mean")) ** 2).sum() / max(
+        1, len(fleet) - len(sessions)
+    )
     of_sessions = sessions["log"] - sessions.groupby("card")["log"].transform("mean")
     rows_each = len(fleet) / max(1, len(sessions))
     session = max(0.0, (of_sessions**2).sum() / max(1, len(sessions) - count) - rest / rows_each)
-    warmed = (within["temperature_c"] ** 2).sum()
     return {
         "cards": count,
         "mean": cards["log"].mean(),
@@ -75,8 +75,21 @@ def _summary(fleet: pd.DataFrame) -> dict[str, float]:
         "session_variance": session,
         "rest_variance": rest,
         "temperature_c": cards["temperature_c"].mean(),
-        "per_degree": (within["log"] * within["temperature_c"]).sum() / warmed if warmed > 0 else np.nan,
+        "per_degree": _per_degree(rows.assign(position=rows["position"].clip(upper=last + 1))),
+        "last_position": last,
     }
+
+
+def _per_degree(rows: pd.DataFrame) -> float:
+    """Return the change of the log per K, with a mean of each session and of each position removed."""
+    rows = rows.dropna(subset=["log", "temperature_c"])
+    positions = pd.get_dummies(rows["position"], dtype=float)
+    columns = pd.concat([rows[["log", "temperature_c"]], positions], axis=1)
+    within = (columns - columns.groupby(rows["session"]).transform("mean")).to_numpy(float)
+    logs, fixed = within[:, 0], within[:, 1:]
+    if np.linalg.matrix_rank(fixed) == np.linalg.matrix_rank(fixed[:, 1:]):
+        return np.nan
+    return float(np.linalg.lstsq(fixed, logs, rcond=None)[0][0])
 
 
 def compare(card: pd.DataFrame, summary: pd.DataFrame) -> pd.DataFrame:
@@ -97,6 +110,7 @@ def compare(card: pd.DataFrame, summary: pd.DataFrame) -> pd.DataFrame:
         difference of an outlier, so that 1 % of the cards of a fleet at most are outliers in any quantity (t-test,
         Bonferroni). `outlier`: whether it is one. `temperature_c` and `fleet_temperature_c`.
     """
+    card = card[card["position"] <= card["quantity"].map(summary["last_position"])]
     own = card.groupby("quantity")[["log", "temperature_c"]].mean().reindex(summary.index)
     rows = card.groupby("quantity").size().reindex(summary.index)
     difference = own["log"] - summary["mean"]

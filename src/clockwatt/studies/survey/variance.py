@@ -1,8 +1,8 @@
 """Split the variance of a quantity between cards into nested levels, and find outliers among cards.
 
-A linear mixed model of the log: temperature within a card is fixed; each level, such as card and session, is random.
-It is fitted by restricted maximum likelihood, and intervals are those of the profile likelihood, which hold a variance
-of 0 where the data allow it.
+A linear mixed model of the log: position in the session and temperature within a card are fixed; each level, such as
+card and session, is random. It is fitted by restricted maximum likelihood, and intervals are those of the profile
+likelihood, which hold a variance of 0 where the data allow it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from scipy import optimize, stats
+
+from clockwatt.studies.survey.observations import last_shared_position
 
 REST = "rest"
 COVERAGE = 0.95
@@ -61,8 +63,11 @@ class MixedModel:
             Columns of `rows` that name the groups, from the outermost to the innermost; `card` among them.
         """
         rows = rows.dropna(subset=["log", "temperature_c"])
+        positions = pd.get_dummies(rows["position"].clip(upper=last_shared_position(rows) + 1), dtype=float)
         warmer = rows["temperature_c"] - rows.groupby("card")["temperature_c"].transform("mean")
-        fixed = np.column_stack([np.ones(len(rows)), warmer]) if warmer.abs().max() > 0 else np.ones((len(rows), 1))
+        fixed = positions.to_numpy()
+        if np.linalg.matrix_rank(np.column_stack([fixed, warmer])) > fixed.shape[1]:
+            fixed = np.column_stack([fixed, warmer])
         groups = {level: rows.groupby(list(levels[: number + 1])).ngroup() for number, level in enumerate(levels)}
         logs = (rows["log"] - rows["log"].mean()).to_numpy(float)
         own = {level: numbers.to_numpy(np.intp) for level, numbers in groups.items()}
@@ -213,17 +218,9 @@ def outliers(rows: pd.DataFrame, within: str | None = None) -> pd.DataFrame:
         discoveries held to 5 % (Benjamini–Hochberg).
     """
     cards = rows.groupby("card")["log"].mean()
-    groups = np.zeros(len(cards)) if within is None else pd.factorize(rows.groupby("card")[within].first())[0]
-    several = np.bincount(groups.astype(int))[groups.astype(int)] > 1
-
-    def distances(logs: Vector) -> tuple[Vector, Vector]:
-        differences = logs.copy()
-        for group in np.unique(groups):
-            differences[:, groups == group] -= np.median(logs[:, groups == group], axis=1, keepdims=True)
-        return differences, np.abs(differences) / np.median(np.abs(differences[:, several]), axis=1, keepdims=True)
-
-    differences, own = distances(cards.to_numpy(float)[None, :])
-    null = np.sort(distances(np.random.default_rng(0).normal(size=(_NULL_FLEETS, len(cards))))[1], axis=None)
+    groups = np.zeros(len(cards), int) if within is None else pd.factorize(rows.groupby("card")[within].first())[0]
+    differences, own = _distances(cards.to_numpy(float)[None, :], groups)
+    null = _null_distances(tuple(groups.tolist()))
     p_values = (1 + null.size - np.searchsorted(null, own[0])) / (1 + null.size)
     return pd.DataFrame(
         {
@@ -233,3 +230,19 @@ def outliers(rows: pd.DataFrame, within: str | None = None) -> pd.DataFrame:
         },
         index=cards.index,
     )
+
+
+def _distances(logs: Vector, groups: Groups) -> tuple[Vector, Vector]:
+    """Return differences of fleets of shape (n, cards) from the median of each group, and them in median distances."""
+    several = np.bincount(groups)[groups] > 1
+    differences = logs.copy()
+    for group in np.unique(groups):
+        differences[:, groups == group] -= np.median(logs[:, groups == group], axis=1, keepdims=True)
+    return differences, np.abs(differences) / np.median(np.abs(differences[:, several]), axis=1, keepdims=True)
+
+
+@functools.lru_cache(maxsize=16)
+def _null_distances(groups: tuple[int, ...]) -> Vector:
+    """Return the sorted distances of all cards of fleets without outliers."""
+    fleets = np.random.default_rng(0).normal(size=(_NULL_FLEETS, len(groups)))
+    return np.sort(_distances(fleets, np.array(groups))[1], axis=None)
