@@ -97,6 +97,32 @@ def test_autocast_keeps_no_cast_weights_in_inference(recorded):
     assert peak(events, ACTIVATIONS) < 2 * 2 * 64 * 64
 
 
+class Layers(nn.ModuleList):
+    reentrant = None
+
+    def forward(self, x):
+        for layer in self:
+            if self.reentrant is None:
+                x = layer(x)
+            else:
+                x = torch.utils.checkpoint.checkpoint(layer, x, use_reentrant=self.reentrant)
+        return x
+
+
+@pytest.mark.parametrize(("precision", "reentrant"), [("tf32", False), ("bf16-mixed", False), ("bf16-mixed", True)])
+def test_checkpoints_keep_less_and_compute_again_under_autocast(recorded, precision, reentrant):
+    def most():
+        events = recorded(network, [8, 64, 32], "training", precision)
+        rows = range(0, len(events), 50)
+        return max(sum(alive(events, kind, row) for kind in (ACTIVATIONS, TEMPORARY)) for row in rows)
+
+    first = nn.Linear(32, 32)  # a reentrant checkpoint needs an input with gradients
+    network = nn.Sequential(first, Layers(nn.TransformerEncoderLayer(32, 2, 64, batch_first=True) for _ in range(4)))
+    whole = most()
+    network[1].reentrant = reentrant
+    assert most() < 0.5 * whole
+
+
 def test_adafactor_keeps_rows_and_columns(recorded):
     events = recorded(layers(64, 32), [4, 64], "training", optimizer="adafactor")
     assert FLOAT * (64 + 32) <= alive(events, OPTIMIZER_STATE) <= FLOAT * (64 + 32 + 1)

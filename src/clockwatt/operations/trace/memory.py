@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.checkpoint import set_checkpoint_early_stop
 
 from clockwatt.config import NetworkConfig, TrainingConfig
 from clockwatt.operations import optimizers
@@ -30,7 +31,7 @@ from clockwatt.operations.spec.encode import dtype_name, dtype_of, tensors_in
 from clockwatt.operations.trace.autocast import contexts_followed
 from clockwatt.operations.trace.call import storage_of
 from clockwatt.operations.trace.meta import MetaLayouts
-from clockwatt.operations.trace.trace import Build, know_masks, module_paths, on_meta
+from clockwatt.operations.trace.trace import Build, checkpoints_replaced, know_masks, module_paths, on_meta
 from clockwatt.operations.trace.tracer import Tracer, UntraceableError
 from clockwatt.schema.execution import CUDA_GRAPH, mode_of_variant
 from clockwatt.schema.records import (
@@ -205,6 +206,21 @@ class _Follower(Tracer):
             return args, kwargs | {"cast": True}
         return super()._under_autocast(dtype, func, args, kwargs)
 
+    def checkpoint(self, run: Callable[..., Any], function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Run a checkpoint, which computes again under the autocast of its first run."""
+        dtype = self.autocast[-1]
+
+        def followed(*given: Any, **by_keyword: Any) -> Any:
+            if self._storages.kind != TEMPORARY:
+                return function(*given, **by_keyword)
+            self.enter_autocast(dtype)
+            with torch._C._EnableTorchFunction(), self, _META:
+                found = function(*given, **by_keyword)
+            self.leave_autocast()
+            return found
+
+        return run(followed, *args, **kwargs)
+
     def _recurrent(self, kind: str, args: tuple[Any, ...], outputs: list[torch.Tensor]) -> None:
         """Record a recurrent layer, and in training what cuDNN keeps from it for the backward pass."""
         x, output, weights = args[0], outputs[0], [one for one in args[2] if isinstance(one, torch.Tensor)]
@@ -282,7 +298,15 @@ def record_memory(
                 forward = _compiled(module, network, values, given, learns=learns)
             except UntraceableError:  # a graph that breaks at a branch on data
                 storages.uncompiled()
-        with MetaLayouts(), storages, torch.set_grad_enabled(learns), module_paths(tracer):
+        with (
+            MetaLayouts(),
+            storages,
+            torch.set_grad_enabled(learns),
+            module_paths(tracer),
+            contexts_followed(tracer.enter_autocast, tracer.leave_autocast),
+            checkpoints_replaced(tracer.checkpoint),
+            set_checkpoint_early_stop(False),  # an exception, which would be a fault of the network
+        ):
             run = _Pass(module, network, given, tracer, storages, training if learns else None, forward)
             for _ in range(_PASSES):
                 run()
@@ -392,12 +416,10 @@ class _Pass:
 
     @contextlib.contextmanager
     def _autocast(self) -> Iterator[None]:
-        """Run under autocast if the network does, and follow its own contexts."""
-        tracer = self._tracer
-        with contexts_followed(tracer.enter_autocast, tracer.leave_autocast):
-            tracer.enter_autocast(self._dtype)
-            yield
-            tracer.leave_autocast()
+        """Run under autocast if the network does."""
+        self._tracer.enter_autocast(self._dtype)
+        yield
+        self._tracer.leave_autocast()
 
     def _forward(self) -> Any:
         self._storages.kind = ACTIVATIONS

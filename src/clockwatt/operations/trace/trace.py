@@ -8,9 +8,10 @@ the backward pass run too; autograd builds its graph on meta as it does anywhere
 from __future__ import annotations
 
 import contextlib
+import functools
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -238,15 +239,10 @@ def _faults_of_forward(tracer: Tracer) -> Iterator[None]:
         raise tracer.refusal(f"its forward pass {what}", fix, error) from error
 
 
-@contextlib.contextmanager
-def _checkpoints_recomputed(tracer: Tracer) -> Iterator[None]:
+def _checkpoints_recomputed(tracer: Tracer) -> contextlib.AbstractContextManager[None]:
     """Within, what `torch.utils.checkpoint` runs is called without gradients, and again for the backward pass."""
-    before = getattr(checkpoint, _CHECKPOINT, None)
-    if before is None:  # another version of PyTorch: its hooks on saved tensors are refused
-        yield
-        return
 
-    def run(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], **settings: Any) -> Any:
+    def run(_: object, function: Callable[..., Any], args: Any, kwargs: Any, **settings: Any) -> Any:
         if torch.is_grad_enabled():
             if settings["context_fn"] is not checkpoint.noop_context_fn:
                 fix = "Checkpoint without `context_fn`."
@@ -255,7 +251,17 @@ def _checkpoints_recomputed(tracer: Tracer) -> Iterator[None]:
                 function(*args, **kwargs)
         return function(*args, **kwargs)
 
-    setattr(checkpoint, _CHECKPOINT, run)
+    return checkpoints_replaced(run)
+
+
+@contextlib.contextmanager
+def checkpoints_replaced(run: Callable[..., Any]) -> Iterator[None]:
+    """Within, `run` is called in place of what `torch.utils.checkpoint` calls, which is its first argument."""
+    before = getattr(checkpoint, _CHECKPOINT, None)
+    if before is None:  # another version of PyTorch: its hooks on saved tensors are refused
+        yield
+        return
+    setattr(checkpoint, _CHECKPOINT, functools.partial(run, before))
     try:
         yield
     finally:
