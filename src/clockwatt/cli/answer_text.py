@@ -183,5 +183,5 @@ def _verbose(answer: Answer) -> Iterator[str]:
 def _host(host: HostAnswer) -> str:
     if host.name is not None:
         return f"Host {host.name}: its calls take {host.factor:.2f}× as long as on the median host."
-    sessions = "one session" if host.sessions == 1 else f"{host.sessions} sessions"
-    return f"Host: the median of {sessions}, whose calls took {host.low:.2f}–{host.high:.2f}× as long."
+    measured = "one host that was measured" if host.sessions == 1 else f"{host.sessions} hosts that were measured"
+    return f"Host: the median of {measured}; their calls took {host.low:.2f}–{host.high:.2f}× as long as on the median."

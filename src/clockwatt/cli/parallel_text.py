@@ -67,9 +67,9 @@ def print_parallel_recommendation(answer: ParallelRecommendation) -> None:
         )  # fmt: skip
     console.print(table)
     fastest = max(answer.candidates[: answer.allowed], key=lambda one: one.speed_up)
-    standard = f"one GPU at {single.point}, {quantity(single.time_s, 's')} and {quantity(single.energy_j, 'J')}"
+    step = f"a step: {quantity(single.time_s, 's')}, {quantity(single.energy_j, 'J')}"
     lines = [
-        f"×: relative to {standard}; energy per {single.unit.removesuffix('s')}.",
+        f"×: relative to one GPU at {single.point} ({step}), per {single.unit.removesuffix('s')}.",
         f"Best: {_words(answer.best, single.unit)}",
         *([] if fastest is answer.best else [f"Fastest: {_words(fastest, single.unit)}"]),
         *(f"Left out: {reason}" for reason in answer.left_out),

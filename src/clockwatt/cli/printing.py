@@ -74,7 +74,9 @@ def sum_words(answers: Iterable[Answer]) -> str | None:
     if not gpus:
         return None
     named = " and ".join(gpus)
-    return f"Time on {named}: sum of back-to-back times, which is too low if the host limits the pass."
+    return (
+        f"Time on {named}: sum of operations timed in a loop. If the host limits the pass, time and energy are too low."
+    )
 
 
 def warnings_of(answers: Iterable[Answer]) -> list[str]:
@@ -115,7 +117,7 @@ def tf32_words(answer: Answer) -> str | None:
         else f"the same {name}"
         for name, share in saved.items()
     ]
-    source = other.source if other.source == answer.source else f"({other.source}; this answer is {answer.source})"
+    source = other.source if other.source == answer.source else f"({other.source}, not {answer.source})"
     return f"With --precision tf32: {', '.join(takes)} {source}{'; ' * bool(less)}{', '.join(less)}."
 
 
@@ -202,7 +204,7 @@ def _below_choices(answer: Recommendation, more: Mapping[str, Any], *, verbose: 
     yield from (f"Left out: {reason}" for reason in answer.left_out)
     if not several:
         differs = {one.gpu: precision(one) for one in answer.candidates if precision(one) != precision(best)}
-        yield from (f"On {gpu}: {words}." for gpu, words in differs.items())
+        yield from (f"{gpu} computes in {words}." for gpu, words in differs.items())
     if (line := sum_words(answer.candidates)) is not None:
         yield line
     yield from (f"Warning: {warning}" for warning in warnings_of([best]))

@@ -55,7 +55,9 @@ class HelperMethod(Method):
         except GpuError as error:
             return Advice(False, str(error))
         if answer["job"] is None:
-            return Advice(True, "it answers, but outside of a Slurm job it sets clocks for named users at most")
+            return Advice(
+                True, "it answers; outside of Slurm jobs it sets clocks only for users that its configuration names"
+            )
         return Advice(True, f"it answers in job {answer['job']}, and may set the GPUs of that job")
 
     def apply(self, point: OperatingPoint) -> None:

@@ -156,8 +156,9 @@ def _with_energy(config: CampaignConfig, quantities: list[str] | None) -> bool:
 
 def show_plan(plan: Plan) -> None:
     """Print a plan as a table, with advice on the number of shards."""
-    counted = "inference and training counted separately"
-    table = Table(title=f"{plan.operations} operations and {plan.networks} networks, {counted}")
+    table = Table(
+        title=f"{plan.operations} operations and {plan.networks} networks: inference and training count as two"
+    )
     table.add_column("GPU", no_wrap=True)
     for heading in ("points", "rows", "done", "jobs left", "GPU-h left", "files", "size"):
         table.add_column(heading, justify="right")
@@ -173,8 +174,8 @@ def show_plan(plan: Plan) -> None:
                       style="bold")  # fmt: skip
     console = Console()
     console.print(table)
-    instead = "" if plan.shards == plan.recommended_shards else f" instead of {plan.shards}"
-    console.print(f"With `shards: {plan.recommended_shards}`{instead}, a job takes about an hour or less.")
+    verb = "Keep" if plan.shards == plan.recommended_shards else "Set"
+    console.print(f"{verb} `shards: {plan.recommended_shards}`: a job then takes about an hour or less.")
     if any(gpu.virtual for gpu in plan.gpus):
         console.print("GPU-hours of virtual GPUs are simulated time. The run itself takes minutes.")
 

@@ -191,9 +191,13 @@ def _failures(failed: list[Outcome], results: Path) -> list[str]:
 
 def _rows(quality: Path) -> str:
     report = json.loads(quality.read_text(encoding="utf-8"))
-    virtual = f", {report['virtual_rows']} of them of virtual GPUs" if report["virtual_rows"] else ""
+    parts = {
+        "of reference operations": report["by_kind"].get("anchor", 0),
+        "on virtual GPUs": report["virtual_rows"],
+    }
+    of_them = "".join(f", {count} of them {words}" for words, count in parts.items() if count)
     statuses = ", ".join(f"{count} {status.replace('_', ' ')}" for status, count in report["by_status"].items())
-    return f"Measurements in the dataset: {report['rows']}{virtual}; {statuses}. Flags and gaps: {quality}"
+    return f"Measurements in the dataset: {report['rows']}{of_them}; {statuses}. Flags and gaps: {quality}"
 
 
 def _next(campaign: CampaignConfig, failed: list[Outcome], left: list[Outcome]) -> list[str]:

@@ -67,11 +67,9 @@ def test_what_tf32_saves_is_compared_within_one_source():
     assert other.in_tf32.source == other.source
     assert "less time" in tf32_words(other)
     in_tf32 = replace(other.in_tf32, source="measured", time_s=0.95 * other.time_s, energy_j=0.5 * other.energy_j)
-    assert tf32_words(replace(other, in_tf32=in_tf32)).endswith(
-        " (measured; this answer is predicted); 50 % less energy."
-    )
+    assert tf32_words(replace(other, in_tf32=in_tf32)).endswith(" (measured, not predicted); 50 % less energy.")
     in_tf32 = replace(in_tf32, energy_j=1.05 * other.energy_j)
-    assert tf32_words(replace(other, in_tf32=in_tf32)).endswith(" J (measured; this answer is predicted).")
+    assert tf32_words(replace(other, in_tf32=in_tf32)).endswith(" J (measured, not predicted).")
     in_tf32 = replace(in_tf32, source=other.source, time_s=other.time_s, energy_j=other.energy_j)
     assert tf32_words(replace(other, in_tf32=in_tf32)) is None
 
@@ -108,4 +106,4 @@ def test_a_choice_among_gpus_names_the_gpu_of_its_memory_and_gpus_without_tf32(c
     print_recommendation(choice, {}, verbose=False)
     lines = capsys.readouterr().out.splitlines()
     assert any(line.startswith("Memory on h200: ") for line in lines)
-    assert "On rtx2080ti: float32." in lines
+    assert "rtx2080ti computes in float32." in lines
