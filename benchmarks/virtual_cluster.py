@@ -41,7 +41,7 @@ def campaign() -> config.CampaignConfig:
             "campaign": "virtual-cluster",
             "gpus": {GPU: {"device": f"virtual:{GPU}"}},
             "networks": [{"name": "resnet18", "input": [1, 3, 64, 64]}],
-            "studies": {"survey": {"gpus": {GPU: {"any": CARDS_OF_NODE}}, "rounds": ROUNDS}},
+            "studies": {"survey": {"gpus": {GPU: {"any": CARDS_OF_NODE}}, "rounds": ROUNDS, "programs": []}},
         }
     )
 

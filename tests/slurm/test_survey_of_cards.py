@@ -40,7 +40,7 @@ def test_each_card_is_a_job_and_is_not_repeated(accounting_cluster, tmp_path):
             "a30": {"device": "virtual:a30", "slurm": SLURM},
             "pair": {"device": "virtual:h200", "slurm": SLURM | {"gres": "gpu:1"}},
         },
-        "studies": {"survey": {"gpus": {"a30": {node: 4}, "pair": {node: 2}}, "rounds": 2}},
+        "studies": {"survey": {"gpus": {"a30": {node: 4}, "pair": {node: 2}}, "rounds": 2, "programs": []}},
     }
     workdir.configure(campaign)
     last = f"results/studies/survey/a30/cards/{node}-3-1.parquet"
@@ -67,7 +67,7 @@ def test_a_survey_goes_on_after_a_reboot_and_an_interruption(accounting_cluster,
     node = accounting_cluster.node
     workdir = Workdir(tmp_path, accounting_cluster.environment)
     gpus = {"a30": {"device": "virtual:a30", "slurm": SLURM}}
-    workdir.configure({"gpus": gpus, "studies": {"survey": {"gpus": {"a30": {node: 3}}, "rounds": 15}}})
+    workdir.configure({"gpus": gpus, "studies": {"survey": {"gpus": {"a30": {node: 3}}, "rounds": 15, "programs": []}}})
     folder = Path("results/studies/survey/a30/cards")
     wanted = [str(folder / f"{node}-{index}-1.parquet") for index in range(3)]
     environment = {**os.environ, **workdir.environment}

@@ -5,7 +5,13 @@ import pandas as pd
 
 def test_the_results_follow_the_nodes_of_the_campaign(workdir):
     def surveyed(nodes: dict[str, int]) -> tuple[pd.DataFrame, pd.DataFrame]:
-        survey = {"gpus": {"a30": nodes}, "rounds": 2, "conditions": ["together"], "repetitions": 1}
+        survey = {
+            "gpus": {"a30": nodes},
+            "rounds": 2,
+            "programs": ["copy"],
+            "conditions": ["together"],
+            "repetitions": 1,
+        }
         workdir.configure({"gpus": {"a30": {"device": "virtual:a30"}}, "studies": {"survey": survey}})
         workdir.run("study_survey")
         folder = workdir.path / "results/studies/survey/a30"

@@ -7,6 +7,7 @@ OUTPUTS, in results/studies/survey/{gpu}/:
     card        cards/{node}-{index}-{session}.parquet      measurements; without a row where the card did not answer
     conditions  conditions/{node}-{repetition}.csv          times of programs alone and beside one another
     tables      variance.csv, cards.csv                     split of the variance; cards, outliers, cards not measured
+                programs.csv                                how far cards differ in each program
                 interference.csv                            where the campaign names conditions
     figures     figures/*.png, *.pdf and *.csv
 """
@@ -39,7 +40,7 @@ rule study_survey_card:
     resources:
         **SURVEY_RESOURCES,
     params:
-        settings=lambda wildcards: gpu_settings(wildcards.gpu) | {"rounds": SURVEY.rounds},
+        settings=lambda wildcards: gpu_settings(wildcards.gpu) | SURVEY.of_a_card,
     shell:
         """
         python -m clockwatt study-survey-card \
@@ -123,7 +124,7 @@ rule study_survey_results:
     input:
         cards=survey_cards,
     output:
-        tables=expand(at("studies/survey/{{gpu}}/{name}"), name=["variance.csv", "cards.csv"]),
+        tables=expand(at("studies/survey/{{gpu}}/{name}"), name=["variance.csv", "cards.csv", "programs.csv"]),
         png=expand(at("studies/survey/{{gpu}}/figures/{name}.png"), name=SURVEY_FIGURES),
         pdf=expand(at("studies/survey/{{gpu}}/figures/{name}.pdf"), name=SURVEY_FIGURES),
         csv=expand(at("studies/survey/{{gpu}}/figures/{name}.csv"), name=SURVEY_FIGURES),

@@ -41,6 +41,7 @@ Count = Annotated[int, Field(ge=1, le=64)]
 ConditionName = Literal["together", "shared"]
 CONDITION_PROGRAMS = ("sgemm", "resnet50", "bert", "dlrm")
 """Programs that the survey times alone and beside one another."""
+SurveyProgram = Literal["gemm", "copy", "resnet50", "bert", "dlrm"]
 
 
 class PowerStudyGpu(Model):
@@ -195,6 +196,15 @@ class SurveyStudyConfig(Model):
         1, ge=1, le=1000, description="measurements of each card; raise it on another day to separate card and session"
     )
     rounds: int = Field(5, ge=2, le=15, description="how often a session measures each operation; one takes about 10 s")
+    programs: list[SurveyProgram] = Field(
+        ["gemm", "copy"],
+        description="measured once on each card after the rounds. gemm: products of two square matrices in float32, "
+        "float64 and bfloat16; copy: 4 GiB within the GPU's memory; resnet50, bert, dlrm: inference; they are traced "
+        "in the job, and bert needs `clockwatt[transformers]`",
+    )
+    gemm_sizes: list[Annotated[int, Field(ge=16, le=65_536)]] = Field(
+        [4096, 8192, 16_384, 20_480], description="rows and columns of the matrices of `gemm`"
+    )
     conditions: list[ConditionName] = Field(
         [],
         description="conditions beside a card alone. together: SGEMM on 2, 3, … all cards of a node at once; shared: "
@@ -214,6 +224,13 @@ class SurveyStudyConfig(Model):
         return gpus
 
     _conditions_differ = different("conditions", what="a condition")
+    _programs_differ = different("programs", what="a program")
+    _sizes_differ = different("gemm_sizes", what="a size")
+
+    @property
+    def of_a_card(self) -> dict[str, Any]:
+        """What the measurement of a card depends on."""
+        return self.model_dump(mode="json", include={"rounds", "programs", "gemm_sizes"})
 
     def shared_nodes(self, gpu: str) -> list[tuple[str, int]]:
         """Return node and repetition of each measurement of the conditions on a GPU, by its label."""

@@ -1,33 +1,51 @@
-"""Measure the reference operations on one card, round after round, for its comparison with other cards of its model."""
+"""Measure reference operations on one card, round after round, and programs, to compare it with others of its model."""
 
 from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
 from clockwatt import config
-from clockwatt.config import OperatingPoint
+from clockwatt.config import CampaignConfig, OperatingPoint
 from clockwatt.gpu.interface import GpuNotFoundError
 from clockwatt.gpu.registry import visible_gpus
 from clockwatt.gpu.specs import VIRTUAL_DEVICE
 from clockwatt.io import files
 from clockwatt.io.segments import read_segments
+from clockwatt.measure import tasks
+from clockwatt.measure.bench.interface import Subject
 from clockwatt.measure.calibrate.calibration import Calibration
 from clockwatt.measure.session import Session, running
 from clockwatt.measure.store import Store
 from clockwatt.measure.tasks import Shard
+from clockwatt.schema.execution import FP32, ExecutionSettings
 from clockwatt.schema.layout import OPERATIONS_FILE
-from clockwatt.schema.records import MEASUREMENT_SCHEMA, OPERATION_SCHEMA
+from clockwatt.schema.records import (
+    INFERENCE,
+    MEASUREMENT_SCHEMA,
+    OPERATION,
+    OPERATION_SCHEMA,
+    OperationRow,
+    table_of,
+)
 
 ROUND_S = 10
 """About how long a round takes."""
 _LABEL = "card"
 
 
-def measure_card(gpu: str | None = None, *, rounds: int) -> pa.Table:
+def measure_card(
+    gpu: str | None = None,
+    *,
+    rounds: int,
+    operations: Sequence[OperationRow] = (),
+    networks: Sequence[Mapping[str, Any]] = (),
+) -> pa.Table:
     """Measure time and power of the reference operations at the default operating point.
 
     Parameters
@@ -35,7 +53,9 @@ def measure_card(gpu: str | None = None, *, rounds: int) -> pa.Table:
     gpu
         UUID, its beginning, or index of a GPU, or `virtual:MODEL`; None for the first that this process may compute on.
     rounds
-        How often each operation is measured; a round takes about 10 s.
+        How often each reference operation is measured; a round takes about 10 s.
+    operations, networks
+        Operations, and entries of a campaign's `networks` in inference, that are measured once, after the rounds.
 
     Returns
     -------
@@ -49,19 +69,34 @@ def measure_card(gpu: str | None = None, *, rounds: int) -> pa.Table:
     BenchLostError
         If the GPU cannot be used any more.
     """
-    campaign = config.parse(
-        {"campaign": _LABEL, "gpus": {_LABEL: {"device": _device(gpu)}}, "design": {"operations": 1}}
-    )
+    subjects = {"networks": list(networks), "passes": [INFERENCE]} if networks else {"design": {"operations": 1}}
+    campaign = config.parse({"campaign": _LABEL, "gpus": {_LABEL: {"device": _device(gpu)}}} | subjects)
     point = OperatingPoint()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        files.write_table(OPERATION_SCHEMA.empty_table(), folder / OPERATIONS_FILE)
-        store = Store(folder, campaign, _LABEL, point)
-        session = Session(campaign, _LABEL, point, Shard(1, 1, networks=False), folder, store, Calibration())
-        with running(session, set(), energy=True) as run:
+        _write_catalogue(campaign if networks else None, operations, folder)
+        store, whole = Store(folder, campaign, _LABEL, point), Shard(1, 1, networks=bool(networks))
+        session = Session(campaign, _LABEL, point, whole, folder, store, Calibration())
+        with running(session, {row.operation_id for row in operations}, energy=True) as run:
             for _ in range(rounds - 1):
                 run.check()
+            for row in operations:
+                execution = ExecutionSettings(FP32)  # float32 products without TF32
+                run.measure(Subject(OPERATION, row.operation_id, INFERENCE, execution, row.dtype, 0, device_work=True))
+            for subject in tasks.subjects(campaign, campaign.gpu(_LABEL), whole, folder) if networks else ():
+                run.measure(subject)
         return pa.concat_tables(read_segments(store.rows_folder, MEASUREMENT_SCHEMA))
+
+
+def _write_catalogue(campaign: CampaignConfig | None, operations: Sequence[OperationRow], folder: Path) -> None:
+    """Write a catalogue with these operations, and with the networks of a campaign."""
+    tables = [table_of(operations, OPERATION_SCHEMA)]
+    if campaign is not None:
+        from clockwatt.operations.catalogue import write_catalogue  # which imports torch
+
+        write_catalogue(campaign, folder)
+        tables.append(files.read_table(folder / OPERATIONS_FILE, OPERATION_SCHEMA))
+    files.write_table(pa.concat_tables(tables), folder / OPERATIONS_FILE)
 
 
 def _device(gpu: str | None) -> str:

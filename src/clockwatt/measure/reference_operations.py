@@ -22,6 +22,18 @@ def anchors() -> list[OperationRow]:
     ]
 
 
+def matrix_product(size: int, dtype: str) -> OperationRow:
+    """Return the product of two square matrices as a row of a catalogue in the inference pass."""
+    x, y = TensorSpec.dense((size, size), dtype), OutputSpec((size, size), dtype, (size, 1))
+    return _row(Operation("torch.matmul", ({"tensor": 0}, {"tensor": 1}), {}, (x, x), (y,)), 2 * size**3)
+
+
+def memory_copy(elements: int) -> OperationRow:
+    """Return a copy of float32 within the memory of the GPU, as `matrix_product` does."""
+    x = TensorSpec.dense((elements,))
+    return _row(Operation("torch.clone", ({"tensor": 0},), {}, (x,), (OutputSpec((elements,), x.dtype, (1,)),)), 0)
+
+
 def _elementwise(
     function: str, shape: tuple[int, ...], kwargs: dict[str, Any] | None = None, flops_per_element: int = 1
 ) -> OperationRow:

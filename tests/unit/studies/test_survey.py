@@ -213,7 +213,7 @@ def test_the_command_judges_a_virtual_card(tmp_path, capsys, monkeypatch):
 
 def surveyed(nodes: dict[str, int], device: str = "virtual:h200", **slurm: object) -> config.CampaignConfig:
     """Return a campaign that surveys H200s."""
-    study = {"gpus": {"h200": nodes}, "rounds": 2}
+    study = {"gpus": {"h200": nodes}, "rounds": 2, "gemm_sizes": [20_480]}
     gpus = {"h200": {"device": device, "slurm": slurm}}
     networks = [{"name": "resnet18", "input": [1, 3, 64, 64]}]
     return config.parse({"campaign": "s", "gpus": gpus, "networks": networks, "studies": {"survey": study}})
@@ -239,6 +239,12 @@ def test_the_survey_recovers_the_differences_of_virtual_cards(tmp_path):
     results.write(found, tmp_path / "results")
     assert len(list((tmp_path / "results").rglob("*.png"))) == 4
     assert len(pd.read_csv(tmp_path / "results" / results.VARIANCE_FILE)) == len(COMPARED)
+    programs = pd.read_csv(tmp_path / "results" / results.PROGRAMS_FILE).set_index("program")
+    assert set(programs.index) == {"copy", "SGEMM 20480", "DGEMM 20480", "bfloat16 GEMM 20480"}
+    assert (programs["cards"] == 5).all()
+    assert programs.loc["copy", "time_spread"] == pytest.approx(np.ptp(planted) / np.median(planted), abs=0.001)
+    assert programs.loc["SGEMM 20480", ["flop_per_byte", "at_power_limit"]].tolist() == [20_480 / 6, 1]
+    assert programs.loc["copy", "at_power_limit"] == 0
 
 
 def test_a_card_that_does_not_answer_is_listed(tmp_path, monkeypatch, fleet):

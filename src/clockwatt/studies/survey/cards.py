@@ -29,6 +29,7 @@ from clockwatt.io.progress import say
 from clockwatt.measure.bench.interface import BenchLostError
 from clockwatt.measure.card import measure_card
 from clockwatt.schema.records import MEASUREMENT_SCHEMA
+from clockwatt.studies.survey import spread
 
 _REASON = b"not_measured"
 _NAME = re.compile(r"(?P<node>.+?)-(?P<index>[0-9]+)(-[0-9]+)?$")
@@ -55,14 +56,19 @@ def measure(campaign: CampaignConfig, label: str, node: str, index: int, output:
     ClockwattError
         If this is another node.
     """
-    rounds, gpu = campaign.studies.study_survey().rounds, campaign.gpu(label)
+    study, gpu = campaign.studies.study_survey(), campaign.gpu(label)
+
+    def measured(card: str) -> pa.Table:
+        operations, networks = list(spread.operations(study).values()), spread.networks(study)
+        return spread.named(measure_card(card, rounds=study.rounds, operations=operations, networks=networks), study)
+
     try:
         if gpu.virtual_model is not None:
-            table = measure_card(f"{gpu.device}#{zlib.crc32(f'{node}-{index}'.encode())}", rounds=rounds)
+            table = measured(f"{gpu.device}#{zlib.crc32(f'{node}-{index}'.encode())}")
             hosts = pa.array([node] * len(table), table.schema.field("host").type)
             table = table.set_column(table.schema.get_field_index("host"), table.schema.field("host"), hosts)
         else:
-            table = measure_card(uuid_of_card(gpu.device, node, index), rounds=rounds)
+            table = measured(uuid_of_card(gpu.device, node, index))
     except (GpuError, BenchLostError) as error:
         say(f"{node}: card {index} was not measured: {error}")
         about = (MEASUREMENT_SCHEMA.metadata or {}) | {_REASON: str(error).encode()}

@@ -19,9 +19,34 @@ import torch
 
 from clockwatt.config import CONDITION_PROGRAMS
 
+DLRM_TABLES, DLRM_ROWS = 26, 250_000
 _WARM_STEPS = 3
 _WARM_S = 0.5
 """How long it runs before its steps are timed: a card that idled raises its clock first."""
+
+
+class Dlrm(torch.nn.Module):
+    """A recommender: tables of embeddings, four of each summed, and a perceptron of three layers.
+
+    Parameters
+    ----------
+    rows
+        Rows of each table.
+    """
+
+    def __init__(self, rows: int = DLRM_ROWS) -> None:
+        super().__init__()
+        self.tables = torch.nn.ModuleList(torch.nn.EmbeddingBag(rows, 64, mode="sum") for _ in range(DLRM_TABLES))
+        self.top = torch.nn.Sequential(
+            torch.nn.Linear(DLRM_TABLES * 64, 512), torch.nn.ReLU(), torch.nn.Linear(512, 256), torch.nn.ReLU(),
+            torch.nn.Linear(256, 1),
+        )  # fmt: skip
+
+    def forward(self, indices: torch.Tensor) -> torch.Tensor:
+        """Scores of shape (batch, 1) for indices of shape (tables, batch, 4)."""
+        sums = [table(own) for table, own in zip(self.tables, indices, strict=True)]
+        scores: torch.Tensor = self.top(torch.cat(sums, dim=1))
+        return scores
 
 
 def step_of(name: str, device: str, scale: float) -> Callable[[], object]:
@@ -42,14 +67,10 @@ def step_of(name: str, device: str, scale: float) -> Callable[[], object]:
         a, b = torch.randn(2, size, size, device=device)
         return lambda: a @ b
     if name == "dlrm":
-        batch, rows = max(2, round(16384 * scale)), max(2, round(250_000 * scale))
-        tables = [torch.nn.EmbeddingBag(rows, 64, mode="sum", device=device) for _ in range(26)]
-        top = torch.nn.Sequential(
-            torch.nn.Linear(26 * 64, 512), torch.nn.ReLU(), torch.nn.Linear(512, 256), torch.nn.ReLU(),
-            torch.nn.Linear(256, 1),
-        ).to(device)  # fmt: skip
-        indices = torch.randint(rows, (26, batch, 4), device=device)
-        return lambda: top(torch.cat([table(own) for table, own in zip(tables, indices, strict=True)], dim=1))
+        batch, rows = max(2, round(16384 * scale)), max(2, round(DLRM_ROWS * scale))
+        recommender = Dlrm(rows).to(device)
+        indices = torch.randint(rows, (DLRM_TABLES, batch, 4), device=device)
+        return lambda: recommender(indices)
     if name == "bert":
         from clockwatt.operations.transformer_networks import bert_base
 

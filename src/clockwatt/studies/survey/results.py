@@ -3,6 +3,7 @@
 ```
 variance.csv     standard deviations of node, card, session and rest, and the spread, a row for each quantity
 cards.csv        a row for each card: place, difference from the median card, in what it is an outlier, why not measured
+programs.csv     a row for each program: how far cards differ in it; see `spread`
 figures/         PNG, PDF and CSV
 ```
 """
@@ -24,8 +25,9 @@ from clockwatt.studies.survey.cards import differences, from_median_card, not_me
 from clockwatt.studies.survey.figures import draw_cards, draw_positions, draw_temperature
 from clockwatt.studies.survey.observations import COMPARED, observations, parquet_files, read
 from clockwatt.studies.survey.placement import draw_placement, gains, halves
+from clockwatt.studies.survey.spread import spread
 
-VARIANCE_FILE, CARDS_FILE = "variance.csv", "cards.csv"
+VARIANCE_FILE, CARDS_FILE, PROGRAMS_FILE = "variance.csv", "cards.csv", "programs.csv"
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,8 @@ class Survey:
         Sentences on what the data cannot separate.
     rows, observed
         As `read` and `observations` return them.
+    programs
+        As `spread` returns them.
     """
 
     model: str
@@ -56,6 +60,7 @@ class Survey:
     limits: list[str]
     rows: pd.DataFrame
     observed: pd.DataFrame
+    programs: pd.DataFrame
 
 
 def survey(paths: Sequence[Path]) -> Survey:
@@ -88,7 +93,10 @@ def survey(paths: Sequence[Path]) -> Survey:
         parts[name] = {"spread": variance.spread(of_quantity)} | shown
         outlying[name] = variance.outliers(of_quantity, "host" if "host" in levels else None)["outlier"]
     cards = _cards(rows, observed, pd.DataFrame(outlying), lost)
-    return Survey(models[0], cards, pd.DataFrame(parts).T, [*levels, variance.REST], limits, rows, observed)
+    return Survey(
+        models[0], cards, pd.DataFrame(parts).T, [*levels, variance.REST], limits, rows, observed,
+        spread(parquet_files(paths)),
+    )  # fmt: skip
 
 
 def _cards(rows: pd.DataFrame, observed: pd.DataFrame, outlying: pd.DataFrame, lost: dict[str, str]) -> pd.DataFrame:
@@ -114,6 +122,7 @@ def write(found: Survey, folder: Path) -> None:
     """
     write_text(found.variance.rename_axis("quantity").to_csv(), folder / VARIANCE_FILE)
     write_text(found.cards.to_csv(index=False), folder / CARDS_FILE)
+    write_text(found.programs.to_csv(index=False), folder / PROGRAMS_FILE)
     measured = found.cards[found.cards["sessions"] > 0]
     quantities = list(found.variance.index)
     strips = _strips(found.observed, measured)
