@@ -256,7 +256,7 @@ def _pipeline(
 ) -> ParallelAnswer:
     batches, schedule = request.microbatches, request.schedule
     stages = split(step, count, request.stages)
-    whole = sum(stage.gradient_bytes for stage in stages) or 1
+    whole = sum(step.gradients) or 1
     longer_s = max(step.optimizer_s, step.optimizer_host_s)
     optimizers_s = [longer_s * stage.gradient_bytes / whole for stage in stages]
     sends_s = sends(stages, links)
@@ -277,7 +277,7 @@ def _pipeline(
     memory = None
     if one.memory is not None:
         assert isinstance(one.detail, OperationCosts)
-        memory = _memory_of_stages(one.memory, one.detail.traced.memory or (), stages, schedule, batches)
+        memory = _memory_of_stages(one.memory, one.detail.traced.memory or (), stages, whole, schedule, batches)
     answer = _assembled(request, links, single, count, time_s, tuple(energies), memory, longest)
     return replace(
         answer, busy_s=tuple(each.busy_s for each in schedules), stages=tuple(stage.first for stage in stages),
@@ -286,13 +286,13 @@ def _pipeline(
 
 
 def _memory_of_stages(
-    memory: PassMemory, events: Sequence[MemoryRow], stages: Sequence[Stage], schedule: str, batches: int
+    memory: PassMemory, events: Sequence[MemoryRow], stages: Sequence[Stage], whole: int, schedule: str, batches: int
 ) -> tuple[int, ...]:
     """Return the peak of each stage: in its last forward pass before a backward pass, or in the optimizer.
 
-    `memory` and `events` are those of one GPU with a microbatch. What a stage sends is kept until the step ends.
+    `memory`, `events` and `whole`, the bytes of all gradients, are those of one GPU with a microbatch. What a stage
+    sends is kept until the step ends.
     """
-    whole = sum(stage.gradient_bytes for stage in stages) or 1
     states = _kept(memory, PARAMETERS, OPTIMIZER_STATE) + whole
     temporary = most_at_once(events, TEMPORARY)
     found = []

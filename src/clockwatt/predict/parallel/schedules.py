@@ -31,6 +31,10 @@ _FORWARD_SHARE = 1 / 3
 """Of a module's time, where the forward pass alone is not predicted."""
 
 
+Shared = tuple[str, str, int]
+"""The first and the last module that use a parameter, and its bytes."""
+
+
 @dataclass(frozen=True)
 class Unit:
     """Calls of one module that follow each other.
@@ -75,6 +79,8 @@ class Step:
         Time of the whole step, its energy without idle power, and idle power.
     buffers
         Bytes of each buffer, such as the statistics of a batch norm.
+    shared
+        Parameters that several modules use, such as tied embeddings.
     """
 
     units: tuple[Unit, ...]
@@ -86,6 +92,7 @@ class Step:
     idle_w: float
     buffers: tuple[int, ...]
     optimizer_host_s: float = 0.0
+    shared: tuple[Shared, ...] = ()
 
     @property
     def device_s(self) -> float:
@@ -129,7 +136,8 @@ def step_of(training: Answer, forward: Answer | None, idle_w: float | None) -> S
     calls = _calls(detail, forward)
     scale = device_s / (float(calls[["forward_s", "backward_s"]].to_numpy().sum()) or 1.0)
     optimizer_s = scale * float(calls.loc[calls["phase"] == OPTIMIZER, "backward_s"].sum())
-    units = _units(calls[calls["phase"].isin((FORWARD, LOSS))], scale, _gradients(detail))
+    gradients, shared, buffers = _trained(detail)
+    units = _units(calls[calls["phase"].isin((FORWARD, LOSS))], scale, gradients)
     host_s = training.time_s if host_bound else expected.host_s
     of_calls = np.nan_to_num(detail.costs.mean[:, _HOST])[detail.traced.composer.positions]
     is_optimizer = (calls["phase"] == OPTIMIZER).to_numpy()
@@ -139,8 +147,8 @@ def step_of(training: Answer, forward: Answer | None, idle_w: float | None) -> S
         forward_host_s = min(host_s - optimizer_host_s, forward.expected.host_s)
     dynamic_j = max(0.0, training.energy_j - idle_w * training.time_s)
     return Step(
-        units, optimizer_s, forward_host_s, host_s, training.time_s, dynamic_j, idle_w, _buffers(detail),
-        optimizer_host_s,
+        units, optimizer_s, forward_host_s, host_s, training.time_s, dynamic_j, idle_w, buffers,
+        optimizer_host_s, shared,
     )  # fmt: skip
 
 
@@ -206,23 +214,27 @@ def _first_user(path: str, paths: Sequence[str]) -> int:
     return 0
 
 
-def _gradients(detail: OperationCosts) -> dict[str, list[int]]:
-    """Return the bytes of the gradients of each module, in the order of the backward pass."""
-    found: defaultdict[str, list[int]] = defaultdict(list)
-    events = [event for event in detail.traced.memory or () if event.kind == GRADIENTS and event.bytes is not None]
-    for event in events[len(events) // 2 :]:  # two steps are recorded
-        found[event.module_path].append(event.bytes or 0)
-    return dict(found)
+def _trained(detail: OperationCosts) -> tuple[dict[str, list[int]], tuple[Shared, ...], tuple[int, ...]]:
+    """Return bytes of the gradients of each module in the order of the backward pass, shared parameters, and buffers.
 
-
-def _buffers(detail: OperationCosts) -> tuple[int, ...]:
-    """Return the bytes of all that has no gradient, though a module that shares a parameter may have its gradient."""
-    trained = Counter((path, size) for path, sizes in _gradients(detail).items() for size in sizes)
-    events = detail.traced.memory or ()
-    state = Counter((event.module_path, event.bytes) for event in events if event.kind == PARAMETERS and event.bytes)
-    shared = Counter(size for _, size in (trained - state).elements())
-    left = Counter(size for _, size in (state - trained).elements())
-    return tuple((left - shared).elements())
+    A shared parameter is recorded in its first module, and its gradient in its last one; it is complete in the first.
+    """
+    events = [(event.kind, event.module_path, event.bytes) for event in detail.traced.memory or () if event.bytes]
+    recorded = [(path, size) for kind, path, size in events if kind == GRADIENTS]
+    recorded = recorded[len(recorded) // 2 :]  # two steps are recorded
+    gradients: defaultdict[str, list[int]] = defaultdict(list)
+    for path, size in recorded:
+        gradients[path].append(size)
+    state = Counter((path, size) for kind, path, size in events if kind == PARAMETERS)
+    untrained, shared = list((state - Counter(recorded)).elements()), []
+    for last, size in (Counter(recorded) - state).elements():
+        first = next((path for path, other in untrained if other == size), last)
+        if first != last:
+            untrained.remove((first, size))
+            gradients[last].remove(size)
+            gradients[first].append(size)
+            shared.append((first, last, size))
+    return dict(gradients), tuple(shared), tuple(size for _, size in untrained)
 
 
 BUCKET_BYTES, FIRST_BUCKET_BYTES = 25 * 2**20, 2**20
@@ -440,7 +452,7 @@ class Stage:
     forward_host_s, backward_host_s
         Host times.
     gradient_bytes
-        Of its gradients.
+        Of its gradients; a stage that uses a parameter of an earlier one has a copy of it.
     output_bytes
         What the next stage gets for a microbatch; 0 for the last one.
     paths
@@ -508,15 +520,17 @@ def _seconds(units: Sequence[Unit]) -> float:
 def _stage(step: Step, units: Sequence[Unit], *, last: bool) -> Stage:
     forward_s, backward_s = (math.fsum(getattr(unit, name) for unit in units) for name in ("forward_s", "backward_s"))
     calls = len(units) / len(step.units)
+    paths = frozenset(unit.path for unit in units)
+    copied = sum(size for first, path, size in step.shared if path in paths and first not in paths)
     return Stage(
         units[0].block or units[0].path,
         forward_s,
         backward_s,
         calls * step.forward_host_s,
         calls * (step.host_s - step.optimizer_host_s - step.forward_host_s),
-        sum(size for unit in units for size in unit.gradients),
+        sum(size for unit in units for size in unit.gradients) + copied,
         0 if last else units[-1].output_bytes,
-        frozenset(unit.path for unit in units),
+        paths,
     )
 
 

@@ -9,7 +9,7 @@ from clockwatt.cli.main import app
 from clockwatt.errors import ClockwattError, RequestError
 from clockwatt.predict.api import load
 from clockwatt.predict.memory import most_at_once
-from clockwatt.predict.parallel.schedules import step_of
+from clockwatt.predict.parallel.schedules import split, step_of
 from clockwatt.predict.request import Request
 from clockwatt.schema.records import MemoryRow
 from support.scaled_host import ScaledHost
@@ -54,6 +54,8 @@ def test_a_shared_parameter_is_no_buffer(predictors):
     step = step_of(single, None, 100.0)
     assert sorted(step.gradients) == [4 * 16, 4 * 16, 4 * 16 * 16]
     assert step.buffers == (4 * 3,)
+    assert step.shared == (("first", "second", 4 * 16 * 16),)
+    assert [stage.gradient_bytes for stage in split(step, 2, ["second"])] == [4 * 16 * 17, 4 * 16 * 17]
 
 
 def test_command_line_and_python_agree(ddp):
