@@ -4,7 +4,8 @@ On two of the three machines no profile (`clockwatt calibrate --host`) was measu
 for that of the third. So the networks of a day are dealt out to two halves by name, and each half is answered for the
 host that the other half tells: how its host times, where nothing blocked, compare with predicted ones in the median,
 and how far that is off for nine in ten of the passes that tell it, which is the range of the host.
-Device times are not looked at. A profile would tell the same from operations of its own.
+Device times are not looked at. A profile would tell the same from operations of its own. A machine of another day is
+another host, even if it has the same card. A pass takes at least its host time: a longer one was measured in parts.
 """
 
 from __future__ import annotations
@@ -52,8 +53,8 @@ def hosts_of(rows: pd.DataFrame, traces: Sequence[TracedNetwork], model: GpuPred
     """For each pass the host of its day, told by the other half; None where too few passes tell it."""
     if "host" not in rows:
         return [None] * len(rows)
-    known = rows[["host", "pass"]].assign(
-        seen_s=rows["time_host_s"].astype(float),
+    known = rows[["host", "day", "pass"]].assign(
+        seen_s=rows[["time_host_s", "time_eager_s"]].astype(float).min(axis=1, skipna=False),
         half=[half_of(name) for name in rows["subject_id"]],
         stated_s=[
             predict_network(model, traced, "default", execution=ExecutionSettings(execution), host=_NORMALISED)
@@ -62,10 +63,11 @@ def hosts_of(rows: pd.DataFrame, traces: Sequence[TracedNetwork], model: GpuPred
         ],
     )  # fmt: skip
     told = {
-        (host, 1 - half, pass_): _told(part, str(host))
-        for (host, half, pass_), part in known[known["seen_s"] > 0].groupby(["host", "half", "pass"])
+        (host, day, 1 - half, pass_): _told(part, str(host))
+        for (host, day, half, pass_), part in known[known["seen_s"] > 0].groupby(["host", "day", "half", "pass"])
     }
-    found = [told.get(key) for key in zip(known["host"], known["half"], known["pass"], strict=True)]
+    keys = zip(*(known[name] for name in ("host", "day", "half", "pass")), strict=True)
+    found = [told.get(key) for key in keys]
     return [None if one is None else ToldHost(one) for one in found]
 
 
