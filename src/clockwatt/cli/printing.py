@@ -131,7 +131,7 @@ def memory_words(memory: PassMemory, of: str = "Memory") -> str:
     if memory.gpu_bytes is not None:
         free = memory.gpu_bytes - memory.used_bytes
         verdict = "fits" if memory.fits else "does not fit"
-        if ends[0] <= free < ends[1]:
+        if memory.close:
             verdict = f"probably {verdict}"
         if memory.fits and memory.reserved_bytes > free:
             verdict = f"{verdict}, but PyTorch must free unused blocks, which takes time"

@@ -201,12 +201,9 @@ def _guess(sizes: Sizes, capacity: int) -> int:
 
 
 def _safe(sizes: Sizes, dimension: Dimension, size: int) -> int:
-    """Return the size of which the upper end of the interval takes what `size` is expected to."""
-    memory = sizes.at(size)
-    fixed = sizes.at(1).allocated_bytes if dimension == "layers" else sum(memory.parts[kind] for kind in _FIXED)
-    slope = (memory.allocated_bytes - fixed) / size
-    over = memory.allocated_high_bytes - memory.allocated_bytes
-    return max(0, size - int(-(-over // slope))) if slope > 0 else size
+    """Return the largest size, up to one that fits, that still does at the upper end of its interval."""
+    memory = sizes.at if dimension == "layers" else functools.partial(sizes.scaled, size)
+    return search(lambda smaller: smaller <= size and bool((one := memory(smaller)).fits) and not one.close, size)
 
 
 def _sized(predictors: AllGpus, request: Request, dimension: Dimension, folder: Path, size: int) -> NetworkConfig:

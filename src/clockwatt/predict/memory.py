@@ -56,6 +56,8 @@ class PassMemory:
         Memory of the GPU; None if it is not known.
     fits
         Whether the pass runs within the memory of the GPU; None if that is not known.
+    close
+        Whether that would be otherwise if it took as much more or less as the interval allows.
     eager
         Whether it is that of the eager pass, though this one is compiled; the interval is wider then.
     modules
@@ -70,6 +72,7 @@ class PassMemory:
     parts: Mapping[str, int]
     gpu_bytes: int | None
     fits: bool | None
+    close: bool = False
     eager: bool = False
     modules: ModuleBytes = field(default_factory=dict, repr=False, compare=False)
 
@@ -109,9 +112,12 @@ def pass_memory(
     eager = execution.compiled and any(event.call == _UNCOMPILED for event in events)
     low, high = _errors()[error_group(pass_, tf32=tf32, compiled=execution.compiled, eager=eager)]
     capacity = None if spec is None else spec.memory_bytes
-    fits = None
+    least = fits = most = None
     if capacity is not None:
-        fits = _fits(events, sizes, allocator.peak_reserved, capacity - used_bytes)
+        least, fits, most = (
+            _fits(events, sizes, allocator.peak_reserved, int((capacity - used_bytes) / ratio))
+            for ratio in (low, 1, high)
+        )
     return PassMemory(
         allocator.peak_allocated,
         round(allocator.peak_allocated * low),
@@ -121,6 +127,7 @@ def pass_memory(
         parts,
         capacity,
         fits,
+        least != most,
         eager,
         modules,
     )

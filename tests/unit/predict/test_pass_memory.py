@@ -131,6 +131,18 @@ def test_what_fits_only_once_cached_segments_are_given_back_fits():
     assert not pass_memory(_rows(8 * MIB, 90 * gib), pass_="inference", execution=TF32, spec=find_spec("h100")).fits
 
 
+@pytest.mark.parametrize(
+    ("gib", "fits", "close"), [(34, True, False), (40, True, True), (43, False, True), (50, False, False)]
+)
+def test_where_fragmentation_decides_the_answer_says_that_it_is_close(gib, fits, close):
+    freed, small, large = 37 * 2**30, 2**30, gib * 2**30  # the small one lies in what was freed
+    sizes = (0, freed), (0, None), (2, small), (3, large)
+    rows = [MemoryRow(number, size, ACTIVATIONS, "") for number, size in sizes]
+    memory = pass_memory(rows, pass_="inference", execution=TF32, spec=find_spec("h100"))
+    assert memory.allocated_high_bytes < 0.8 * memory.gpu_bytes
+    assert (memory.fits, memory.close) == (fits, close)
+
+
 def test_a_larger_batch_takes_more_in_every_part_but_the_parameters():
     small, large = (
         pass_memory(
