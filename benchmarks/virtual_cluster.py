@@ -138,7 +138,7 @@ def of_clusters(clusters: list[pd.DataFrame]) -> tuple[pd.DataFrame, pd.DataFram
         changed, of_host = planted(rows, random)
         found = survey(changed)
         for name, row in found.variance.iterrows():
-            for level in found.levels:
+            for level in real:
                 held = row[f"{level}_low"] <= real.loc[name, level] <= row[f"{level}_high"]
                 splits.append((name, level, real.loc[name, level], row[f"{level}_deviation"], held))
         node = rows.groupby("gpu_uuid")["node"].first()[own.index]

@@ -116,6 +116,19 @@ def test_the_likelihood_is_that_of_the_whole_covariance_matrix():
     assert model.deviance(np.log(list(deviations.values()))) == pytest.approx(whole, rel=1e-9)
 
 
+@pytest.mark.parametrize("planted", [0.0, 0.01])
+def test_the_position_in_the_node_is_split_from_node_and_card(planted):
+    random = np.random.default_rng(7)
+    host, position = np.divmod(np.arange(64), 8)
+    log = planted * random.normal(size=8)[position] + random.normal(0, 0.005, 8)[host] + random.normal(0, 0.003, 64)
+    rows = pd.DataFrame({"card": np.arange(64), "host": host, "log": log})
+    model = variance.CrossedModel.of_places(rows, pd.Series(position))
+    found = variance.split(model, [variance.POSITION]).loc[variance.POSITION]
+    assert found["low"] <= planted <= found["high"]
+    assert (found["low"] > 0) == (planted > 0)
+    assert variance.CrossedModel.of_places(rows[rows["host"] < 2], pd.Series(position)) is None
+
+
 def test_what_cannot_be_told_apart_is_named(fleet):
     levels, limits = variance.levels_of(fleet)
     assert levels == ["card"]

@@ -1,7 +1,7 @@
 """Tables and figures of measured cards.
 
 ```
-variance.csv     standard deviations of node, card, session and rest, and the spread, a row for each quantity
+variance.csv     standard deviations of node, position in it, card, session and rest, and the spread, for each quantity
 cards.csv        a row for each card: place, difference from the median card, in what it is an outlier, why not measured
 programs.csv     a row for each program: how far cards differ in it; see `spread`
 figures/         PNG, PDF and CSV
@@ -86,30 +86,44 @@ def survey(paths: Sequence[Path]) -> Survey:
             f"{count} cards with energy are too few. Measure {variance.FEWEST_CARDS} or more.{missing}"
         )
     levels, limits = variance.levels_of(observed)
-    parts, outlying = {}, {}
+    parts, outlying, indices = {}, {}, _indices(rows)
     for name, of_quantity in observed.groupby("quantity", sort=False):
         split = variance.split(variance.MixedModel.of(of_quantity, levels))
         shown = {f"{level}_{column}": split.loc[level, column] for level in split.index for column in split.columns}
         parts[name] = {"spread": variance.spread(of_quantity)} | shown
+        if crossed := variance.CrossedModel.of_places(of_quantity, indices):
+            of_position = variance.split(crossed, [variance.POSITION]).loc[variance.POSITION]
+            parts[name] |= of_position.add_prefix(f"{variance.POSITION}_").to_dict()
         outlying[name] = variance.outliers(of_quantity, "host" if "host" in levels else None)["outlier"]
+    split_parts = pd.DataFrame(parts).T
+    if f"{variance.POSITION}_deviation" in split_parts:
+        levels.append(variance.POSITION)
+    else:
+        limits.append("Card and position: 3 nodes with cards at the same indices are needed.")
     cards = _cards(rows, observed, pd.DataFrame(outlying), lost)
     return Survey(
-        models[0], cards, pd.DataFrame(parts).T, [*levels, variance.REST], limits, rows, observed,
-        spread(parquet_files(paths)),
-    )  # fmt: skip
+        models[0], cards, split_parts, [*levels, variance.REST], limits, rows, observed, spread(parquet_files(paths))
+    )
 
 
 def _cards(rows: pd.DataFrame, observed: pd.DataFrame, outlying: pd.DataFrame, lost: dict[str, str]) -> pd.DataFrame:
     of_card = rows.groupby("gpu_uuid", sort=False)
-    cards = of_card.agg(host=("host", "first"), file=("file", "first"), sessions=("session_id", "nunique"))
-    after_host = [name.removeprefix(host) for host, name in zip(cards["host"], cards.pop("file"), strict=True)]
-    cards["index"] = [place(f"node{name}")[1] for name in after_host]  # a node's name may end with a number
+    cards = of_card.agg(host=("host", "first"), sessions=("session_id", "nunique")).assign(index=_indices(rows))
     cards = cards.join(differences(observed)).rename_axis("card").reset_index()
     names = [", ".join(outlying.columns[row]) for row in outlying.reindex(cards["card"]).to_numpy(bool)]
     cards = cards.assign(outlier=names, not_measured="").sort_values(["host", "index"], ignore_index=True)
     missing = pd.DataFrame([(*place(name), 0, reason) for name, reason in lost.items()])
     missing = missing.set_axis(["host", "index", "sessions", "not_measured"][: len(missing.columns)], axis=1)
     return pd.concat([cards, missing], ignore_index=True) if lost else cards
+
+
+def _indices(rows: pd.DataFrame) -> pd.Series:
+    """Return the index of each card in its node, by the name of its file; NaN if unknown."""
+    cards = rows.groupby("gpu_uuid", sort=False)[["host", "file"]].first()
+    after_host = [name.removeprefix(host) for host, name in cards.itertuples(index=False)]
+    return pd.Series(
+        [place(f"node{name}")[1] for name in after_host], cards.index
+    )  # a node's name may end with a number
 
 
 def write(found: Survey, folder: Path) -> None:

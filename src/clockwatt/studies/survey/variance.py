@@ -8,17 +8,17 @@ likelihood, which hold a variance of 0 where the data allow it.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy import optimize, stats
+from scipy import linalg, optimize, stats
 
 from clockwatt.studies.survey.observations import last_shared_position
 
-REST = "rest"
+POSITION, REST = "position", "rest"
 COVERAGE = 0.95
 FEWEST_CARDS = 4
 _FEWEST_HOSTS = 3
@@ -139,8 +139,57 @@ class MixedModel:
         return np.array(logs)
 
 
-def split(model: MixedModel) -> pd.DataFrame:
+class CrossedModel(MixedModel):
+    """A mixed model of some hundred observations whose groups need not lie within one another."""
+
+    @classmethod
+    def of_places(cls, rows: pd.DataFrame, positions: pd.Series) -> CrossedModel | None:
+        """Make the model of the cards' means by host and position in the node.
+
+        Parameters
+        ----------
+        rows
+            As `observations` returns them, of one quantity.
+        positions
+            Index of each card in its node, by card.
+
+        Returns
+        -------
+        CrossedModel or None
+            None with fewer than 3 hosts, or fewer than 2 positions that 3 hosts have.
+        """
+        cards = rows.groupby("card").agg(log=("log", "mean"), host=("host", "first"))
+        cards = cards.assign(position=positions.reindex(cards.index)).dropna()
+        hosts = cards.groupby("position")["host"].nunique()
+        if cards["host"].nunique() < _FEWEST_HOSTS or (hosts >= _FEWEST_HOSTS).sum() < 2:
+            return None
+        logs = (cards["log"] - cards["log"].mean()).to_numpy(float)
+        groups: dict[str, Groups] = {level: pd.factorize(cards[level])[0] for level in ("host", POSITION)}
+        return cls(logs, np.ones((len(cards), 1)), groups | {REST: np.arange(len(cards))})
+
+    def deviance(self, log_deviations: Vector) -> float:
+        """See `MixedModel.deviance`; by the whole covariance matrix."""
+        covariance = sum(
+            variance * (groups[:, None] == groups)
+            for variance, groups in zip(np.exp(2 * log_deviations), self.groups.values(), strict=True)
+        )
+        factor = linalg.cho_factor(covariance, lower=True)
+        of_fixed = self.fixed.T @ linalg.cho_solve(factor, self.fixed)
+        weighted = linalg.cho_solve(factor, self.logs)
+        of_logs = self.fixed.T @ weighted
+        residual = self.logs @ weighted - of_logs @ np.linalg.solve(of_fixed, of_logs)
+        return float(2 * np.log(np.diag(factor[0])).sum() + np.linalg.slogdet(of_fixed)[1] + residual)
+
+
+def split(model: MixedModel, levels: Collection[str] | None = None) -> pd.DataFrame:
     """Return the standard deviation of each level, relative, with its 95 % interval by profile likelihood.
+
+    Parameters
+    ----------
+    model
+        The model.
+    levels
+        Levels to return; None for all.
 
     Returns
     -------
@@ -151,6 +200,8 @@ def split(model: MixedModel) -> pd.DataFrame:
     limit = float(stats.chi2.ppf(COVERAGE, 1))
     rows = {}
     for number, level in enumerate(model.groups):
+        if levels is not None and level not in levels:
+            continue
 
         def above(at: float, level: str = level) -> float:
             return model.best(level, at, logs)[0] - least - limit
