@@ -10,7 +10,6 @@ from pathlib import Path
 import pandas as pd
 
 from clockwatt.errors import DataFileError
-from clockwatt.studies.parallel.names import TABLE
 
 _TITLES = {
     "parallel/table": "An epoch of training",
@@ -52,7 +51,7 @@ def study_sections(files: Sequence[Path]) -> dict[str, str]:
         study, gpu = _study_and_gpu(path)
         title = _TITLES.get(f"{study}/{path.stem}", _TITLES.get(study, study))
         try:
-            content = _table(path) if path.name == TABLE else _picture(path, title)
+            content = _table(path) if path.suffix == ".csv" else _picture(path, title)
         except (OSError, ValueError, KeyError) as error:
             raise DataFileError(f"{path}: cannot be read ({error}). Run the study again.") from error
         caption = html.escape(f"{title}: {gpu}")
@@ -72,7 +71,7 @@ def section_name(title: str) -> str:
 
 
 def _study_and_gpu(path: Path) -> tuple[str, str]:
-    folders = path.parts[:-1] if path.name == TABLE else path.parts[:-2]
+    folders = path.parts[:-1] if path.suffix == ".csv" else path.parts[:-2]
     return (folders[-2], folders[-1]) if len(folders) > 1 else ("", path.stem)
 
 
