@@ -34,7 +34,9 @@ def recordings(folder: Path, batch: int, seed: int) -> tuple[list[NDArray[np.flo
     """
     found = sorted(_read(folder), key=lambda one: one[0].shape[1])
     if len(found) < batch:
-        raise DataFileError(f"{folder / REFERENCE}: names {len(found)} recordings; a batch has {batch}.")
+        raise DataFileError(
+            f"{folder / REFERENCE}: names {len(found)} recordings; a batch has {batch}. Give a smaller --batch."
+        )
     batches = [found[first : first + batch] for first in range(0, len(found) - len(found) % batch, batch)]
     random.Random(seed).shuffle(batches)  # noqa: S311, an order is no secret
     ordered = [one for of_batch in batches for one in of_batch] + found[len(batches) * batch :]
@@ -48,13 +50,17 @@ def _read(folder: Path) -> list[tuple[NDArray[np.float32], int]]:
     except (OSError, UnicodeDecodeError) as error:
         raise DataFileError(f"{path}: cannot be read ({error}). Give the folder of CinC17's training set.") from error
     if wrong := [row for row in rows if len(row) != 2 or row[1] not in CLASSES]:
-        raise DataFileError(f"{path}: {','.join(wrong[0])!r} is no name and one of {', '.join(CLASSES)}.")
+        raise DataFileError(
+            f"{path}: {','.join(wrong[0])!r} is no name and one of {', '.join(CLASSES)}. Correct the row."
+        )
     return [(_signal(folder / f"{name}.mat"), CLASSES.index(label)) for name, label in rows]
 
 
 def _signal(path: Path) -> NDArray[np.float32]:
     from scipy.io.matlab import MatReadError, loadmat  # only for these files
 
+    if not path.exists():
+        raise DataFileError(f"{path}: no such file, but {REFERENCE} names it. Copy it there, or remove its row.")
     try:
         value: NDArray[Any] = loadmat(path)["val"]
         (signal,) = np.asarray(value, np.float32)

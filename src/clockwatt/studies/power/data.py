@@ -46,7 +46,7 @@ class Examples:
     source: str
 
 
-def examples(task: Task, folder: Path | None, count: int, seed: int) -> Examples:
+def examples(task: Task, folder: Path | None, count: int, batch: int, seed: int) -> Examples:
     """Read a folder, or make data of the right shapes.
 
     Parameters
@@ -57,20 +57,22 @@ def examples(task: Task, folder: Path | None, count: int, seed: int) -> Examples
         With `x.npy` and `y.npy`, or the own files of MNIST or CinC17; None: the data is made.
     count
         Examples of an epoch of made data.
+    batch
+        Examples of a training step; recordings of different lengths are sorted for it.
     seed
         The seed of made data.
 
     Raises
     ------
     DataFileError
-        If the folder lacks a file, or one is not what it should be.
+        If the folder lacks a file or examples for a batch, or a file is not what it should be.
     """
     if folder is None:
         return _made(task, count, seed)
     if not folder.is_dir():
         raise DataFileError(f"{folder}: is no folder. Give one with the data, or none to have data made.")
     if task.kind == "cinc17" and not (folder / "x.npy").exists():
-        signals, labels = recordings(folder, task.batch, seed)
+        signals, labels = recordings(folder, batch, seed)
         return Examples(signals, labels, len(labels), str(folder))
     if task.kind == "mnist" and not (folder / "x.npy").exists():
         x, y = _idx(_idx_file(folder, "train-images-idx3-ubyte")), _idx(_idx_file(folder, "train-labels-idx1-ubyte"))
@@ -78,6 +80,8 @@ def examples(task: Task, folder: Path | None, count: int, seed: int) -> Examples
     else:
         x, y = _npy(folder / "x.npy"), _npy(folder / "y.npy")
     _check(task, folder, x, y)
+    if len(y) < batch:
+        raise DataFileError(f"{folder}: holds {len(y)} examples; a batch has {batch}. Give a smaller --batch.")
     return Examples(x, y.astype(np.int64), len(x), str(folder))
 
 
@@ -108,8 +112,6 @@ def _check(task: Task, folder: Path, x: NDArray[Any], y: NDArray[Any]) -> None:
         )
     if y.shape != x.shape[:1] or not np.issubdtype(y.dtype, np.integer):
         raise DataFileError(f"{folder}: y holds {y.dtype} of shape {list(y.shape)}; it needs {len(x)} whole numbers.")
-    if len(y) < task.batch:
-        raise DataFileError(f"{folder}: holds {len(y)} examples; a batch of {task.name} has {task.batch}.")
     if y.min() < 0 or y.max() >= task.classes:
         raise DataFileError(
             f"{folder}: y holds labels from {y.min()} to {y.max()}; {task.name} has 0 to {task.classes - 1}."

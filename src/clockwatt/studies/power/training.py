@@ -155,7 +155,8 @@ def train(
             if device == "cuda" and not torch.cuda.is_available():
                 raise ClockwattError("torch finds no CUDA device; try --device cpu.")
             batch = max(_LEAST_BATCH, round(batch * scale)) if scale != 1 else batch
-            found = sources.examples(task, data, max(batch, round(examples * scale)) if scale != 1 else examples, seed)
+            count = max(batch, round(examples * scale)) if scale != 1 else examples
+            found = sources.examples(task, data, count, batch, seed)
             steps = found.count // batch
             if not steps:
                 raise ClockwattError(f"an epoch of {found.count} examples is shorter than a batch of {batch}.")
