@@ -418,6 +418,13 @@ def energy_of_runs(runs: pd.DataFrame) -> pd.DataFrame:
 
 LEAST_R2 = 0.5
 """Coefficient of determination below which no optimum of a fitted curve is reported."""
+LEAST_RANGE = 0.01
+"""Range of a curve, over its highest value, below which no optimum is reported: every setting does as well."""
+
+
+def has_optimum(r2: float, curve: NDArray[np.float64]) -> bool:
+    """Return whether a curve describes what was measured, and differs enough along the setting to have a best point."""
+    return r2 >= LEAST_R2 and float(np.ptp(curve)) >= LEAST_RANGE * float(np.max(curve))
 
 
 def r_squared(measured: NDArray[np.float64], fitted: NDArray[np.float64]) -> float:

@@ -26,8 +26,6 @@ SETTINGS = {"sm_clock_mhz": "SM clock (MHz)", "power_limit_w": "power limit (W)"
 NETWORKS_AT_MOST = 6
 POINTS_OF_A_FIT = 4
 """Fewer do not judge a second-degree curve: three points lie on one."""
-LEAST_RANGE = 0.01
-"""Range of a curve, over its highest value, below which no optimum is reported: every setting does as well."""
 
 _KEY = ["gpu", "setting", "network_id", "execution", "compared"]
 
@@ -130,7 +128,7 @@ def optima(data: pd.DataFrame) -> pd.DataFrame:
         A row for each point: `gpu`, `setting`, `network_id`, `execution`, `compared`, `objective`, `x`, `relative`
         (measured, over that at the highest x), `fitted`, and of the whole curve `r2`, `optimum_x` (the least value
         within what was measured), `optimum_relative`. Curves of fewer than `POINTS_OF_A_FIT` points have no fit.
-        Those with R² below `signals.LEAST_R2`, or flatter than `LEAST_RANGE`, have no optimum.
+        Those without `signals.has_optimum` have no optimum.
     """
     parts: dict[str, list[np.ndarray]] = {}
     product = data["measured_time_s"] * data["measured_energy_j"]
@@ -159,7 +157,7 @@ def _fitted(x: np.ndarray, relative: np.ndarray) -> dict[str, object]:
     values = curve(fine)
     r2 = signals.r_squared(relative, fitted)
     found |= nothing | {"fitted": fitted, "r2": r2}
-    if not r2 >= signals.LEAST_R2 or np.ptp(values) < LEAST_RANGE * values.max():
+    if not signals.has_optimum(r2, values):
         return found
     least = int(np.argmin(values))
     return found | {"optimum_x": fine[least], "optimum_relative": values[least]}
@@ -191,7 +189,7 @@ def draw_optima(data: pd.DataFrame, gpus: Gpus, labels: Sequence[str]) -> Figure
         figure,
         "Relative to the highest setting. Lines: fits of the second degree, from four points on, with the median R² of "
         f"all networks; stars: their optimum, where R² is {signals.LEAST_R2:g} or more and the line spans "
-        f"{LEAST_RANGE:.0%} or more.",
+        f"{signals.LEAST_RANGE:.0%} or more.",
         style.without_tf32(data),
         _not_shown(data, rows, chosen, gpus),
         _without(data, labels),

@@ -102,8 +102,8 @@ def fits(runs: pd.DataFrame, means: pd.DataFrame) -> pd.DataFrame:
     -------
     pandas.DataFrame
         A row for each network, setting and objective: `places` (different x), `why_not` (None, or why there is no
-        curve), the coefficients `c0`, `c1`, `c2`, `x_min`, `x_max`, `r2`, `optimum_x` (NaN where R² is below
-        `signals.LEAST_R2`), `optimum`, and `at_border`.
+        curve), the coefficients `c0`, `c1`, `c2`, `x_min`, `x_max`, `r2`, `optimum_x` (NaN without
+        `signals.has_optimum`), `optimum`, and `at_border`.
     """
     joined = with_products(runs).merge(means[[*POINT, "x"]], on=POINT, how="left")
     rows = []
@@ -142,11 +142,8 @@ def _curve(x: NDArray[np.float64], y: NDArray[np.float64]) -> dict[str, Any]:
     curve = np.polynomial.Polynomial.fit(x, y, 2).convert()
     r2 = signals.r_squared(y, curve(x))
     c0, c1, c2 = np.pad(curve.coef, (0, 3 - len(curve.coef)))
-    if not r2 >= signals.LEAST_R2:
-        return {"c0": c0, "c1": c1, "c2": c2, "x_min": x.min(), "x_max": x.max(), "r2": r2}
-    return {
-        "c0": c0, "c1": c1, "c2": c2, "x_min": x.min(), "x_max": x.max(), "r2": r2, **_optimum(x, y),
-    }  # fmt: skip
+    fitted = {"c0": c0, "c1": c1, "c2": c2, "x_min": x.min(), "x_max": x.max(), "r2": r2}
+    return fitted | _optimum(x, y) if signals.has_optimum(r2, curve(x)) else fitted
 
 
 def _optimum(x: NDArray[np.float64], y: NDArray[np.float64]) -> dict[str, Any]:

@@ -86,6 +86,9 @@ def test_no_trend_has_no_optimum():
     fit = fit_of(table)
     assert fit["r2"] < signals.LEAST_R2
     assert np.isnan(fit["optimum_x"])
+    flat = fit_of(runs([150, 190, 230, 270], float, energy=lambda limit: 1e6 + (limit - 200) ** 2))
+    assert flat["r2"] > signals.LEAST_R2
+    assert np.isnan(flat["optimum_x"]), "every limit does as well"
 
 
 def test_clocks_stand_where_they_ran():
