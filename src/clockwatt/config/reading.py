@@ -129,7 +129,7 @@ def _explain(detail: Any) -> str:
         case "extra_forbidden":
             known = _known_keys(detail["loc"][:-1])
             close = difflib.get_close_matches(str(detail["loc"][-1]), known, n=1)
-            return f"unknown key{f'; did you mean {close[0]!r}?' if close else ''} Known keys here: {', '.join(known)}"
+            return f"unknown key{f'; did you mean {close[0]!r}?' if close else '.'} Known keys here: {', '.join(known)}"
         case "missing":
             return "is missing; see config/README.md"
         case "too_short":

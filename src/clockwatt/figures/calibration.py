@@ -19,7 +19,7 @@ from clockwatt.operations.spec.operation import Operation
 from clockwatt.schema.quantities import UNRESTED
 
 SENSORS = {
-    "ring": style.Entry("samples that the driver keeps, 20 ms apart", style.COLOURS[0], "o"),
+    "ring": style.Entry("ring buffer of the driver, every 20 ms", style.COLOURS[0], "o"),
     "fast": style.Entry("instantaneous power, polled every 100 ms", style.COLOURS[1], "s"),
 }
 """Sampling rates of the logger whose power is drawn, and the sensors read."""

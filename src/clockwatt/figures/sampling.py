@@ -9,7 +9,7 @@ import pandas as pd
 from clockwatt.io import files
 from clockwatt.schema.records import TELEMETRY_SCHEMA
 
-LANES = {"ring": "samples that the driver keeps", "fast": "polled by the logger"}
+LANES = {"ring": "ring buffer of the driver", "fast": "polled by the logger"}
 """Sampling rates of the logger that read power."""
 PAUSE = 10.0
 """Intervals so many times as long as the median are pauses between sessions, in which nothing was read on purpose."""

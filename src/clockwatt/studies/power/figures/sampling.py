@@ -15,7 +15,7 @@ from clockwatt.studies.power.tables import KEY, POLLED
 from clockwatt.studies.power.tasks import TASKS
 from clockwatt.telemetry.sampling import RING
 
-LANES = {RING: ("the driver's ring", style.COLOURS[0]), POLLED: ("polling", style.COLOURS[1])}
+LANES = {RING: ("ring buffer of the driver", style.COLOURS[0]), POLLED: ("polling", style.COLOURS[1])}
 _BINS = 60
 _WINDOW_S = 2.0
 _LEAST_INTERVALS = 8

@@ -70,7 +70,7 @@ def draw_power(data: pd.DataFrame, *, virtual: bool) -> Figure:
         shared.title(axes, network, virtual=virtual)
     grid[-1][0].set_xlabel("time since the training began (s)")
     style.legend(figure, list(entries.values()), "")
-    lanes = {RING: "samples of the driver's ring", POLLED: "polled readings"}
+    lanes = {RING: "samples of the driver's ring buffer", POLLED: "polled readings"}
     style.footer(
         figure,
         f"The first repetition: {' and '.join(lanes[lane] for lane in lanes if lane in set(data['lane']))}. "
