@@ -94,7 +94,8 @@ def draw(names: list[str], quantities: dict[tuple[str, str], pd.DataFrame]) -> N
         style.footer(
             figure,
             "NVIDIA A30, inference, TF32 in convolutions; measured by C. Nicolai. Of each class the operation that "
-            "needs most energy. Predictions never saw the operation's class with its channels.",
+            "needs most energy. Its class with its channels is held out. "
+            "Axes are logarithmic: read values, not lengths.",
         )
         figure.savefig(FIGURE, dpi=DPI)
 
