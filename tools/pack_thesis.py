@@ -36,6 +36,9 @@ HOST_BOUND_BELOW_S = {"a30": 160e-6, "rtx2080ti": 0.0}
 CAPPED_ABOVE_W = {"a30": 162.0, "rtx2080ti": 245.0}
 DISAGREE, CONTRADICT = 1.2, 5
 """Ratios of the largest to the smallest repetition."""
+TRAINING_MODE = ("2024-11old", "2024-11", "2025-01")
+"""Campaigns of the RTX 2080 Ti whose batch normalisation is as slow as in training mode: half the bandwidth of later
+campaigns."""
 BITS = {"standard_error": 5}
 
 
@@ -63,12 +66,13 @@ def prepared(rows: pd.DataFrame, gpu: str) -> pd.DataFrame:
     """Return the table with flags, and with TF32 as the thesis set it: by cuDNN's switch alone."""
     training = rows["mode"] == "training"
     disagree = (rows["repeat_time_ratio"] > DISAGREE) | (rows["repeat_power_ratio"] > DISAGREE)
+    slow = (gpu == "rtx2080ti") & ~training & (rows["op_class"] == "BatchNorm2d") & rows["campaign"].isin(TRAINING_MODE)
     flags = {
         Flag.GRADIENT_ACCUMULATED: training & (gpu == "a30"),
         Flag.HOST_BOUND: training & (rows["time_per_iter_s"] < HOST_BOUND_BELOW_S[gpu]),
         Flag.POWER_CAPPED: rows["power_w"] > CAPPED_ABOVE_W[gpu],
         Flag.REPETITIONS_DISAGREE: disagree,
-        Flag.DOUBTFUL: (rows["repeat_time_ratio"] > CONTRADICT) | (rows["doubt"] != ""),
+        Flag.DOUBTFUL: (rows["repeat_time_ratio"] > CONTRADICT) | (rows["doubt"] != "") | slow,
     }
     for flag, applies in flags.items():
         print(f"{gpu}: {flag}: {int(applies.sum())} of {len(rows)} rows")
