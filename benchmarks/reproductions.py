@@ -425,7 +425,10 @@ def assignment() -> tuple[str, list[Row], list[str]]:
                 f"a training step on an H100 takes {vgg_cell('vgg16_pool_first', 'time')} in place of "
                 f"{vgg_cell('vgg16', 'time')}, and as much memory ({vgg_cell('vgg16', 'memory')}); table below"
             ),
-            "`clockwatt compare vgg16 clockwatt.operations.stacks:vgg16_pool_first --input 128,3,224,224 --gpu h100`",
+            (
+                "`clockwatt compare vgg16 clockwatt.operations.stacks:vgg16_pool_first --input 128,3,224,224 --pass "
+                "training --gpu h100`"
+            ),
             f"{PARTLY}: predicted for GPUs, not measured; clockwatt predicts no CPUs",
         ],
         [

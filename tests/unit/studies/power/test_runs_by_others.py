@@ -6,8 +6,10 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from typer.testing import CliRunner
 
-from clockwatt.errors import DataFileError, OutputError
+from clockwatt.cli.main import app
+from clockwatt.errors import ClockwattError, DataFileError, OutputError
 from clockwatt.io.files import write_table
 from clockwatt.studies.power import runs_by_others, tables
 from clockwatt.studies.power.limit_curves import choices, on_limit_curve
@@ -90,3 +92,16 @@ def test_recorded_runs_are_not_overwritten(tmp_path):
     write_table(recorded, tmp_path / tables.RUNS)
     with pytest.raises(OutputError, match="contains runs that clockwatt recorded"):
         runs_by_others.write_runs(rows, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--gpu", "v100"], "Name the table with --runs"),
+        (["--runs", "shipped", "--gpu", "v100", "--only", "front"], "Leave it out with --runs"),
+    ],
+)
+def test_options_that_would_be_ignored_are_refused(tmp_path, options, problem):
+    refused = CliRunner().invoke(app, ["study-power", "--study-dir", str(tmp_path), *options]).exception
+    assert isinstance(refused, ClockwattError)
+    assert problem in str(refused)
