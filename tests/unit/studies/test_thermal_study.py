@@ -22,6 +22,7 @@ from virtual_records import write_virtual_record
 from clockwatt.cli.main import app
 from clockwatt.errors import ClockwattError, DataFileError
 from clockwatt.studies.thermal import answers
+from clockwatt.studies.thermal.errors import ThermalError
 from clockwatt.studies.thermal.evaluation import FLOOR_C, cross_coverage, judge, parts, possible_splits, scores
 from clockwatt.studies.thermal.figures import draw_forecast, forecast_over_time
 from clockwatt.studies.thermal.fit import Result, Settings, fit_study
@@ -351,6 +352,9 @@ def test_a_job_goes_where_it_stays_coolest() -> None:
     assert [place.gpu for place in places] == ["GPU-2", "GPU-1", "GPU-0"]
     assert [place.busy for place in places] == [False, False, True]
     assert places[1].temperature_c - places[0].temperature_c == pytest.approx(16, abs=2)
+    limited = [replace(trace, sensors={"power_limit_w": np.full(len(trace), 165.0)}) for trace in ends]
+    with pytest.raises(ThermalError, match="200W: is above the power limit of all GPUs, 165 W"):
+        answers.coolest_places(Study({"rc": Fitted(model, None)}, [], virtual=True), limited, 200.0, 300.0)
 
 
 def test_influence_is_told_and_drawn(pair: Path, tmp_path: Path) -> None:

@@ -247,7 +247,16 @@ def coolest_places(study: Study, node: Sequence[Trace], job_w: float, horizon_s:
         Power of the GPU that the job runs on.
     horizon_s
         After which time.
+
+    Raises
+    ------
+    ThermalError
+        If no GPU may draw so much, or `rc` was not fitted.
     """
+    limits = [trace.sensors.get("power_limit_w", np.array([math.nan])) for trace in node]
+    most_w = max((float(np.nanmax(limit)) for limit in limits if np.isfinite(limit).any()), default=math.inf)
+    if job_w > most_w:
+        raise ThermalError(f"--job {job_w:g}W: is above the power limit of all GPUs, {most_w:g} W. Give less.")
     known = {trace.gpu: _now(study, node, trace.gpu) for trace in node}
     places = []
     for chosen, (trace, network, _) in known.items():
