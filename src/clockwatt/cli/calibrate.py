@@ -110,7 +110,7 @@ def calibrate_links(campaign: config.CampaignConfig, label: str, file: Path, cou
     found = measure_links(campaign, label=label, count=count)
     profile = LinkProfile(
         found.name, found.gpu_name, found.virtual, fit_links(found.rows), found.power_w, found.host_costs,
-        found.seconds, rows=tuple(found.rows), busy_host_factor=found.busy_host_factor,
+        found.seconds, rows=tuple(found.rows),
     )  # fmt: skip
     profile.write(file)
     (fit, *_) = [one for one in profile.fits if one.kind == ALL_REDUCE]

@@ -80,4 +80,3 @@ def test_links_of_four_virtual_gpus(ready):
     assert all(row["time_s"] > 0 for row in found.rows)
     assert set(found.host_costs) == set(HOST_COSTS)
     assert found.host_costs["ddp_bucket_s"] > 0
-    assert 1 <= found.busy_host_factor < 1000

@@ -1,4 +1,4 @@
-"""Measure communications between ranks, the host time that DDP and FSDP2 add, and that of busy ranks; runs in each."""
+"""Measure communications between ranks, and the host time that DDP and FSDP2 add; runs in each rank."""
 
 from __future__ import annotations
 
@@ -62,13 +62,9 @@ class Plan:
 
 
 def measure(rank: int, plan: Plan) -> dict[str, Any]:
-    """Return `rows` (kind, gpus, bytes, time_s), `power_w` (None if not measured) and `host_costs` of a rank.
-
-    `busy_host_factor` is the same in all ranks.
-    """
+    """Return `rows` (kind, gpus, bytes, time_s), `power_w` (None if not measured) and `host_costs` of a rank."""
     begun_s = time.monotonic()
     device = torch.device("cuda", rank) if plan.gpus else torch.device("cpu")
-    factor = busy_host_factor(rank, device)
     costs = host_costs(device)
     rows: list[dict[str, Any]] = []
     for count in sorted(plan.counts, reverse=True):
@@ -82,9 +78,7 @@ def measure(rank: int, plan: Plan) -> dict[str, Any]:
                     break
                 seconds = _seconds(kind, rank, count, size, group, device, plan.repetitions) if rank < count else 0.0
                 rows.append({"kind": kind, "gpus": count, "bytes": size, "time_s": _largest(seconds, device)})
-    return {
-        "rows": rows, "power_w": _power(rank, plan, device), "host_costs": costs, "busy_host_factor": factor,
-    }  # fmt: skip
+    return {"rows": rows, "power_w": _power(rank, plan, device), "host_costs": costs}
 
 
 def _seconds(kind: str, rank: int, count: int, size: int, group: Any, device: torch.device, repetitions: int) -> float:
@@ -161,35 +155,6 @@ _STEPS, _BLOCKS = 5, 5
 """Steps of a block, and blocks, whose median counts; on CPU processes one block, since gloo's time hides the host's."""
 _ONE_EACH_MB = 1e-4
 """Size of a bucket that holds one parameter."""
-
-
-_ROUNDS, _ROUND_S = 7, 0.1
-
-
-def busy_host_factor(rank: int, device: torch.device) -> float:
-    """Return the host time of a plain step in the slowest rank while all run it, relative to the first rank alone."""
-    control: Any = distributed.new_group(backend="gloo")  # waiting for it takes no processor time
-    network = _network(4, 4, 0, device)
-    alone, together = [], []
-    for _ in range(_ROUNDS):
-        distributed.barrier(control)
-        if rank == 0:
-            alone.append(_mean_step_s(network, device))
-        distributed.barrier(control)
-        together.append(_mean_step_s(network, device))
-    alone_s = _largest(statistics.median(alone or [0.0]), device)
-    return max(1.0, _largest(statistics.median(together), device) / alone_s)
-
-
-def _mean_step_s(network: torch.nn.Module, device: torch.device) -> float:
-    """Return the mean time of steps that take as long in each rank together, whatever its speed."""
-    given, begun_s, steps = torch.ones(1, _WIDTH, device=device), time.perf_counter(), 0
-    while time.perf_counter() - begun_s < _ROUND_S:
-        network(given).sum().backward()
-        steps += 1
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-    return (time.perf_counter() - begun_s) / steps
 
 
 def host_costs(device: torch.device, clock: Callable[[], float] = time.perf_counter) -> dict[str, float]:

@@ -54,8 +54,6 @@ class LinkMeasurements:
         Mean power of a GPU that communicates without pause; None where it was not measured.
     host_costs
         `schema.links.HOST_COSTS`, of the slowest rank.
-    busy_host_factor
-        Host time of a plain step in the slowest rank while all run it, relative to one rank alone.
     seconds
         Total duration.
     """
@@ -66,7 +64,6 @@ class LinkMeasurements:
     rows: list[dict[str, Any]]
     power_w: float | None
     host_costs: dict[str, float]
-    busy_host_factor: float
     seconds: float
 
 
@@ -125,7 +122,6 @@ def measure_links(config: CampaignConfig, *, label: str, count: int | None = Non
         rows=ranks[0]["rows"],
         power_w=None if None in powers else sum(powers) / count,
         host_costs={name: max(rank["host_costs"][name] for rank in ranks) for name in HOST_COSTS},
-        busy_host_factor=ranks[0]["busy_host_factor"],
         seconds=time.monotonic() - begun_s,
     )
 

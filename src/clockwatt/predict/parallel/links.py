@@ -71,8 +71,6 @@ class LinkProfile:
         The measurements: `kind`, `gpus`, `bytes`, `time_s`.
     host_relative_to_median
         Cost of calls on the profile's host relative to the median host that GPUs were measured on; None if not known.
-    busy_host_factor
-        Host time of a plain step in the slowest rank while all run it, relative to one rank alone; None if not known.
     """
 
     name: str
@@ -85,7 +83,6 @@ class LinkProfile:
     origin: str = ""
     rows: tuple[Mapping[str, Any], ...] = ()
     host_relative_to_median: float | None = None
-    busy_host_factor: float | None = None
 
     def time_s(self, kind: str, size: float, gpus: int) -> float:
         """Return the time of a communication of `size` bytes between so many GPUs.
@@ -132,7 +129,6 @@ class LinkProfile:
             faults = {*COMMUNICATIONS} - {fit.kind for fit in fits} or {*HOST_COSTS} - {*profile.host_costs}
             factor = profile.host_relative_to_median
             faults |= {"host_relative_to_median"} if factor is not None and not 0 <= factor < _MOST else set()
-            faults |= {"busy_host_factor"} if not 1 <= (profile.busy_host_factor or 1) < _MOST else set()
             faults |= {fit.kind for fit in fits if not (fit.latency_s >= 0 and fit.bytes_per_s > 0 and fit.gpus > 1)}
         except FileNotFoundError:
             raise RequestError(

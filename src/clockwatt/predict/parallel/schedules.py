@@ -244,8 +244,7 @@ SLOWED = 24 / 132
 H100."""
 
 RANKS = 1.3
-"""Host time of a step in the slowest of several data-parallel ranks, relative to that of one process, where the links'
-profile has no `busy_host_factor`."""
+"""Host time of a step in the slowest of several data-parallel ranks, relative to that of one process."""
 ADDED = 0.6
 """Host time that DDP and FSDP2 add, relative to what they add to the tiny layers of `calibrate --links`."""
 
@@ -299,13 +298,9 @@ def ddp(step: Step, links: LinkProfile, gpus: int, bytes_per_s: float) -> Schedu
     slowed_s = SLOWED * max(0.0, communication_s - exposed_s)
     added_s = costs["ddp_step_s"] + costs["ddp_parameter_s"] * len(step.gradients)
     added_s += costs["ddp_bucket_s"] * buckets + costs["ddp_buffer_s"] * len(step.buffers)
-    host_s = _host_s(step, links, added_s)
+    host_s = RANKS * step.host_s + ADDED * added_s
     busy_s = step.device_s + copies_s + slowed_s
     return Schedule(busy_s + exposed_s, host_s, busy_s, communication_s, exposed_s)
-
-
-def _host_s(step: Step, links: LinkProfile, added_s: float) -> float:
-    return (links.busy_host_factor or RANKS) * step.host_s + ADDED * added_s
 
 
 def _buckets(units: Sequence[Unit]) -> list[tuple[float, int]]:
@@ -390,7 +385,7 @@ def fsdp(step: Step, links: LinkProfile, gpus: int, bytes_per_s: float, *, adapt
     of_optimizer = costs["fsdp_adamw_s" if adaptive else "fsdp_sgd_s"]
     added_s = costs["fsdp_step_s"] + costs["fsdp_group_s"] * len(blocks)
     added_s += (costs["fsdp_parameter_s"] + of_optimizer) * parameters
-    host_s = _host_s(step, links, added_s)
+    host_s = RANKS * step.host_s + ADDED * added_s
     exposed_s = max(queue.now_s, queue.free_s) - queue.busy_s
     busy_s = queue.busy_s + step.optimizer_s / gpus + SLOWED * max(0.0, queue.communication_s - exposed_s)
     return Schedule(busy_s + exposed_s, host_s, busy_s, queue.communication_s, exposed_s)

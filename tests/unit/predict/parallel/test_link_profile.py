@@ -22,8 +22,7 @@ def rows(factors=(1, 1, 1, 1, 1, 1, 1)):
 
 @pytest.fixture
 def profile():
-    costs = dict.fromkeys(HOST_COSTS, 1e-5)
-    return LinkProfile("NVLink", "H100", False, fit_links(rows()), 300.0, costs, busy_host_factor=1.4)
+    return LinkProfile("NVLink", "H100", False, fit_links(rows()), 300.0, dict.fromkeys(HOST_COSTS, 1e-5))
 
 
 def test_latency_and_bandwidth_are_fitted_with_their_errors():
@@ -64,11 +63,7 @@ def test_a_file_that_is_no_profile_is_refused(profile, tmp_path):
         LinkProfile.read(tmp_path / "none.json")
     profile.write(tmp_path / "links.json")
     content = json.loads((tmp_path / "links.json").read_text())
-    del content["busy_host_factor"]  # as in a profile that is older than this key
-    (tmp_path / "links.json").write_text(json.dumps(content))
-    assert LinkProfile.read(tmp_path / "links.json").busy_host_factor is None
     content["host_costs"].pop("fsdp_group_s")
-    content["busy_host_factor"] = 0.5
     (tmp_path / "links.json").write_text(json.dumps(content))
-    with pytest.raises(DataFileError, match="busy_host_factor, fsdp_group_s missing or impossible"):
+    with pytest.raises(DataFileError, match="fsdp_group_s missing or impossible"):
         LinkProfile.read(tmp_path / "links.json")

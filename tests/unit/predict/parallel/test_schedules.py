@@ -1,7 +1,6 @@
 """Schedules of several GPUs, against times that can be computed by hand."""
 
 import itertools
-from dataclasses import replace
 
 import pytest
 
@@ -94,9 +93,6 @@ def test_fsdp_costs_the_host_by_group_parameter_and_optimizer():
     costs = links(1e9, fsdp_group_s=10.0, fsdp_parameter_s=1.0, fsdp_sgd_s=0.1, fsdp_adamw_s=0.2)
     assert fsdp(blocks, costs, 2, NO_COPIES, adaptive=False).host_s == pytest.approx(RANKS + ADDED * (20 + 3 * 1.1))
     assert fsdp(blocks, costs, 2, NO_COPIES, adaptive=True).host_s == pytest.approx(RANKS + ADDED * (20 + 3 * 1.2))
-    busy = replace(costs, busy_host_factor=2.0)
-    assert fsdp(blocks, busy, 2, NO_COPIES, adaptive=True).host_s == pytest.approx(2 + ADDED * (20 + 3 * 1.2))
-    assert ddp(blocks, busy, 2, NO_COPIES).host_s == pytest.approx(2.0)
 
 
 @pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
