@@ -18,6 +18,7 @@ import result_file
 COLUMNS = ["item", "theirs", "ours", "command", "verdict"]
 REPRODUCED, OTHER_CARD, PARTLY = "reproduced", "on another card", "partly"
 MORE = "not asked by it"
+MEASURES = "a campaign with the network of `clockwatt.operations.stacks` in `networks` measures it"
 VIRTUAL = "built; run on a virtual card only"
 HELD_OUT = "`python benchmarks/thesis_held_out.py`"
 FIGURES = "`python benchmarks/thesis_figures.py`"
@@ -409,14 +410,14 @@ def assignment() -> tuple[str, list[Row], list[str]]:
             "n convolutions, m linear layers at (16, 64, 112, 112)",
             "this network is shipped; the largest n, and the split over two H100, are predicted before the run",
             "[Fill a GPU, and split over two](../how-to/use-several-gpus.md#fill-a-gpu-and-split-over-two)",
-            f"{PARTLY}: predicted, not measured",
+            f"{PARTLY}: predicted, not measured; {MEASURES}",
         ],
         [
             "task 2: four single layers at (256, 3, 224, 224), linear 25,088 → 4,096",
             "memory and power drawn",
             "time, energy, power and memory of each layer on an H100 and an H200, in the table and figure below",
             "`python benchmarks/single_layers.py`",
-            f"{PARTLY}: predicted, not measured",
+            f"{PARTLY}: predicted, not measured; {MEASURES}",
         ],
         [
             "task 3: VGG-16 with max-pool before ReLU, batch 128",
@@ -429,7 +430,7 @@ def assignment() -> tuple[str, list[Row], list[str]]:
                 "`clockwatt compare vgg16 clockwatt.operations.stacks:vgg16_pool_first --input 128,3,224,224 --pass "
                 "training --gpu h100`"
             ),
-            f"{PARTLY}: predicted for GPUs, not measured; clockwatt predicts no CPUs",
+            f"{PARTLY}: predicted for GPUs, not measured; {MEASURES}; clockwatt predicts no CPUs",
         ],
         [
             "VGG-16 on one and two GPUs",
