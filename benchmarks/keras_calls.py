@@ -49,6 +49,7 @@ def main() -> None:
         file=result_file.RESULTS / "reproductions-keras.json",
         notes=[
             "In brackets: phases of two epochs of three steps, each with validation.",
+            "Each environment has the Keras and TensorFlow of its row; the script shows how to make one.",
             "Keras 2.1 has no callbacks of validation and prediction. Keras 3 on torch: `tests/unit/telemetry`.",
         ],
     )  # fmt: skip

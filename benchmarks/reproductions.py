@@ -24,7 +24,7 @@ HELD_OUT = "`python benchmarks/thesis_held_out.py`"
 FIGURES = "`python benchmarks/thesis_figures.py`"
 FOLDS = "`python benchmarks/thesis_folds.py --trees 30`"
 POWER_STUDY = "`snakemake study_power`"
-WORKLOADS = "`snakemake study_workloads`"
+WORKLOADS = "`snakemake study_workloads` of a [campaign with workloads](../how-to/run-studies.md#workloads)"
 MODULE = "python -m clockwatt.studies.workloads"
 MOMENT = "`python benchmarks/thermal_moment.py`"
 
