@@ -186,3 +186,6 @@ def test_a_network_that_no_gpu_would_measure_is_refused():
     with pytest.raises(ConfigError, match=r"toy: no GPU measures fp32 or tf32-conv; add one to gpus\.a\.precision"):
         config.parse(content)
     assert config.parse(content | {"networks": [network | {"whole": False}]}).networks
+    each = network | {"precision": ["tf32", "fp32+channels_last"]}  # which makes two networks of it
+    with pytest.raises(ConfigError, match=r"toy: no GPU measures fp32\+channels_last; add one"):
+        config.parse(content | {"networks": [each]})

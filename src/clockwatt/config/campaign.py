@@ -111,7 +111,7 @@ class CampaignConfig(Model):
         gpus: dict[str, GpuConfig] = info.data.get("gpus", {})
         if info.data.get("imported_from") is not None:
             return networks
-        for network in (one for one in networks if one.whole and gpus):
+        for network in (variant for one in networks if one.whole and gpus for variant in one.by_variant()):
             if not any(gpu.execution_of(network.precision) for gpu in gpus.values()):
                 asked = " or ".join(network.precision)
                 raise ValueError(

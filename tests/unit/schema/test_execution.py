@@ -131,7 +131,9 @@ def test_former_keys_of_a_campaign_are_read(former, present):
 
 
 def test_autocast_makes_other_calls_and_so_another_network():
-    networks = campaign({}, NETWORK | {"precision": ["bf16-mixed", "fp32", "tf32-conv"]}).networks
+    networks = campaign(
+        {"precision": ["tf32", "fp32"]}, NETWORK | {"precision": ["bf16-mixed", "fp32", "tf32-conv"]}
+    ).networks
     assert [(one.network_id, one.precision, one.dtype) for one in networks] == [
         ("toy-8x64-bf16_mixed", ["bf16-mixed"], "float32"), ("toy-8x64-float32", ["fp32", "tf32-conv"], "float32"),
     ]  # fmt: skip
