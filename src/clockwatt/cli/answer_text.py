@@ -183,5 +183,6 @@ def _verbose(answer: Answer) -> Iterator[str]:
 def _host(host: HostAnswer) -> str:
     if host.name is not None:
         return f"Host {host.name}: its calls take {host.factor:.2f}× as long as on the median host."
-    measured = "one host that was measured" if host.sessions == 1 else f"{host.sessions} hosts that were measured"
-    return f"Host: the median of {measured}; their calls took {host.low:.2f}–{host.high:.2f}× as long as on the median."
+    hosts = "one host" if host.sessions == 1 else f"{host.sessions} hosts"
+    calls = f"their calls took {host.low:.2f}–{host.high:.2f}× as long as on the median"
+    return f"Host: the median of {hosts} measured with this GPU; {calls}."

@@ -51,7 +51,7 @@ InSlurmJob = Annotated[
     bool,
     typer.Option(
         "--slurm",
-        help="Use a Slurm job on that node.",
+        help="Do this in a Slurm job.",
         rich_help_panel=MEASURE,
         show_default=False,
     ),

@@ -117,8 +117,7 @@ def tf32_words(answer: Answer) -> str | None:
         else f"the same {name}"
         for name, share in saved.items()
     ]
-    source = other.source if other.source == answer.source else f"({other.source}, not {answer.source})"
-    return f"With --precision tf32: {', '.join(takes)} {source}{'; ' * bool(less)}{', '.join(less)}."
+    return f"With --precision tf32: {', '.join(takes)}, {other.source}{'; ' * bool(less)}{', '.join(less)}."
 
 
 def memory_words(memory: PassMemory, of: str = "Memory") -> str:
@@ -195,10 +194,11 @@ def _below_choices(answer: Recommendation, more: Mapping[str, Any], *, verbose: 
     if answer.as_good > 1:
         names = ", ".join(place(one) for one in answer.candidates[1 : answer.as_good])
         yield f"May be as good as the best: {f'the first {answer.as_good} rows' if several else names}."
+    of_best = "" if len(answer.platforms) == 1 else f" on {best.gpu}"
     if best.memory is not None:
-        yield memory_words(best.memory, "Memory" if len(answer.platforms) == 1 else f"Memory on {best.gpu}")
+        yield memory_words(best.memory, f"Memory{of_best}")
     if (line := tf32_words(best)) is not None:
-        yield line
+        yield line.replace(":", f"{of_best}:", 1)
     for label, now in more.get("measured_now", {}).items():
         yield f"{label}: {measured_words(now)}"
     yield from (f"Left out: {reason}" for reason in answer.left_out)
@@ -207,7 +207,7 @@ def _below_choices(answer: Recommendation, more: Mapping[str, Any], *, verbose: 
         yield from (f"{gpu} computes in {words}." for gpu, words in differs.items())
     if (line := sum_words(answer.candidates)) is not None:
         yield line
-    yield from (f"Warning: {warning}" for warning in warnings_of([best]))
+    yield from (f"Warning{of_best}: {warning}" for warning in warnings_of([best]))
     if answer.allowed < count:
         yield f"{count - answer.allowed} of {count} candidates exceed the limits (listed last)."
     if (known := answer.regret) is not None:

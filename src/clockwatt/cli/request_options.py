@@ -101,14 +101,12 @@ _OPTIONS: dict[str, _Option] = {
     "schedule": _option(str | None, help="Order of a pipeline: 1f1b or gpipe.", panel=_PARALLEL),
     "measure_missing": _option(
         str | None,
-        help="Measure uncertain operations: 20 of them, 30s or 5%.",
+        help="Measure uncertain operations: 20, 30s or to ±5%.",
         panel=MEASURE,
         metavar="LIMIT",
     ),
     "measure_whole": _option(bool, "--measure-whole", help="Measure the pass itself.", panel=MEASURE, default=False),
-    "run": _option(
-        bool, "--run", help="Run COMMAND at the choice; see --output, --passes.", panel=MEASURE, default=False
-    ),
+    "run": _option(bool, "--run", help="Run COMMAND at the choice, and record it.", panel=MEASURE, default=False),
     "config_file": _option(
         Path, "--config", help="Campaign whose settings are used.", panel=MEASURE, default=DEFAULT_CONFIG
     ),

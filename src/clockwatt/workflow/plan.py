@@ -156,9 +156,7 @@ def _with_energy(config: CampaignConfig, quantities: list[str] | None) -> bool:
 
 def show_plan(plan: Plan) -> None:
     """Print a plan as a table, with advice on the number of shards."""
-    table = Table(
-        title=f"{plan.operations} operations and {plan.networks} networks: inference and training count as two"
-    )
+    table = Table(title=f"{plan.operations} operations and {plan.networks} networks, each pass counted")
     table.add_column("GPU", no_wrap=True)
     for heading in ("points", "rows", "done", "jobs left", "GPU-h left", "files", "size"):
         table.add_column(heading, justify="right")
@@ -174,8 +172,7 @@ def show_plan(plan: Plan) -> None:
                       style="bold")  # fmt: skip
     console = Console()
     console.print(table)
-    verb = "Keep" if plan.shards == plan.recommended_shards else "Set"
-    console.print(f"{verb} `shards: {plan.recommended_shards}`: a job then takes about an hour or less.")
+    console.print(f"With `shards: {plan.recommended_shards}`, a job takes about an hour or less (now: {plan.shards}).")
     if any(gpu.virtual for gpu in plan.gpus):
         console.print("GPU-hours of virtual GPUs are simulated time. The run itself takes minutes.")
 

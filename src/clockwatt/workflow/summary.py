@@ -191,13 +191,11 @@ def _failures(failed: list[Outcome], results: Path) -> list[str]:
 
 def _rows(quality: Path) -> str:
     report = json.loads(quality.read_text(encoding="utf-8"))
-    parts = {
-        "of reference operations": report["by_kind"].get("anchor", 0),
-        "on virtual GPUs": report["virtual_rows"],
-    }
-    of_them = "".join(f", {count} of them {words}" for words, count in parts.items() if count)
+    anchors, virtual = report["by_kind"].get("anchor", 0), report["virtual_rows"]
+    rows = f"{report['rows'] - anchors}{f' and {anchors} that compare sessions' if anchors else ''}"
+    of_virtual = f", {'all' if virtual == report['rows'] else virtual} on virtual GPUs" if virtual else ""
     statuses = ", ".join(f"{count} {status.replace('_', ' ')}" for status, count in report["by_status"].items())
-    return f"Measurements in the dataset: {report['rows']}{of_them}; {statuses}. Flags and gaps: {quality}"
+    return f"Measurements in the dataset: {rows}{of_virtual}; {statuses}. Flags and gaps: {quality}"
 
 
 def _next(campaign: CampaignConfig, failed: list[Outcome], left: list[Outcome]) -> list[str]:

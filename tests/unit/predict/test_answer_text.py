@@ -68,9 +68,9 @@ def test_what_tf32_saves_is_compared_within_one_source():
     assert other.in_tf32.source == other.source
     assert "less time" in tf32_words(other)
     in_tf32 = replace(other.in_tf32, source="measured", time_s=0.95 * other.time_s, energy_j=0.5 * other.energy_j)
-    assert tf32_words(replace(other, in_tf32=in_tf32)).endswith(" (measured, not predicted); 50 % less energy.")
+    assert tf32_words(replace(other, in_tf32=in_tf32)).endswith(" J, measured; 50 % less energy.")
     in_tf32 = replace(in_tf32, energy_j=1.05 * other.energy_j)
-    assert tf32_words(replace(other, in_tf32=in_tf32)).endswith(" J (measured, not predicted).")
+    assert tf32_words(replace(other, in_tf32=in_tf32)).endswith(" J, measured.")
     in_tf32 = replace(in_tf32, source=other.source, time_s=other.time_s, energy_j=other.energy_j)
     assert tf32_words(replace(other, in_tf32=in_tf32)) is None
 
