@@ -21,7 +21,7 @@ from clockwatt.config import NetworkConfig, SurveyStudyConfig
 from clockwatt.gpu.interface import SW_POWER_CAP, THROTTLE_REASONS
 from clockwatt.io import files
 from clockwatt.measure.reference_operations import matrix_product, memory_copy
-from clockwatt.schema.records import ANCHOR, MEASUREMENT_SCHEMA, OK, OperationRow
+from clockwatt.schema.records import MEASUREMENT_SCHEMA, OK, OperationRow
 
 GEMMS = {"SGEMM": "float32", "DGEMM": "float64", "bfloat16 GEMM": "bfloat16"}
 _COPIED = 2**30
@@ -40,7 +40,7 @@ PROGRAM_S = 4
 """About how long a program takes on a large card."""
 _PROGRAMS = b"programs"
 _POWER_LIMIT = THROTTLE_REASONS[SW_POWER_CAP]
-_COLUMNS = ["kind", "subject_id", "gpu_uuid", "status", "time_eager_s", "power_w", "throttle_reasons"]
+_COLUMNS = ["subject_id", "gpu_uuid", "status", "time_eager_s", "power_w", "throttle_reasons"]
 
 
 def operations(study: SurveyStudyConfig) -> dict[str, OperationRow]:
@@ -94,8 +94,8 @@ def spread(paths: Iterable[Path]) -> pd.DataFrame:
         names |= json.loads((pq.read_schema(path).metadata or {}).get(_PROGRAMS, b"{}"))
         tables.append(table.to_pandas())
     rows = pd.concat(tables, ignore_index=True)
-    rows = rows[(rows["kind"] != ANCHOR) & (rows["status"] == OK) & rows["time_eager_s"].notna()]
-    found = [_row(names.get(str(subject), [subject, np.nan]), own) for subject, own in rows.groupby("subject_id")]
+    rows = rows[rows["subject_id"].isin(names) & (rows["status"] == OK) & rows["time_eager_s"].notna()]
+    found = [_row(names[str(subject)], own) for subject, own in rows.groupby("subject_id")]
     columns = [
         "program", "cards", "time_s", "power_w", "time_spread", "power_spread", "time_deviation", "flop_per_byte",
         "at_power_limit",
