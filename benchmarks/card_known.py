@@ -80,7 +80,7 @@ def main() -> None:
             "Coverage of 90 % intervals, median half-width and interval score (small is good), all held-out sets.",
             "The effect of a card is from its passes of other networks, shrunk; its host is in it unless calibrated.",
             "*Equal coverage*: times one factor, from other days.",
-            "Below 5 % of the width it is not worth an option: `predict` knows no card.",
+            "A calibrated host saves more width than a known card, so `predict` knows no card.",
         ],
     )  # fmt: skip
 
