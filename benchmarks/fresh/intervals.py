@@ -25,7 +25,7 @@ from clockwatt.predict.answer import Answer
 from clockwatt.predict.answerer import predict_network
 from clockwatt.predict.evaluation.errors import COVERAGE, NORMAL_90, interval_score
 from clockwatt.predict.evaluation.pass_errors import CARD_ENERGY, PassErrors, added_errors
-from clockwatt.predict.gpu_predictor import GpuPredictor, load_models
+from clockwatt.predict.gpu_predictor import BulkPredictor, GpuPredictor, load_models
 from clockwatt.predict.tracing import TracedNetwork
 from clockwatt.schema.execution import ExecutionSettings
 
@@ -156,8 +156,8 @@ def of_gpu(
     predictors: Path, gpu: str, rows: pd.DataFrame, catalogue: score.Catalogue
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the shipped intervals, and the nominal ones."""
-    model = load_models(predictors)[gpu]
     traces = [catalogue.traced(*key) for key in zip(rows["subject_id"], rows["pass"], strict=True)]
+    model = BulkPredictor.of(load_models(predictors)[gpu], traces, ["default"])
     on_host = hosts.hosts_of(rows, traces, model)
     shipped = pd.DataFrame(judged(rows, traces, on_host, model))
     for pass_, described in model.description.passes.items():
