@@ -10,7 +10,6 @@ import typer
 from clockwatt import config
 from clockwatt.cli.app import app, examples
 from clockwatt.cli.options import Config, GpuLabel, StudyDir
-from clockwatt.cli.printing import quantity
 from clockwatt.errors import ClockwattError
 
 
@@ -61,5 +60,5 @@ def study_power(
         batch = f"batch {row['batch_size']:.0f}, " if row["batch_size"] == row["batch_size"] else ""
         print(
             f"{row['network']}, least {OBJECTIVES[row['objective']][0]}: {batch}"
-            f"{row['power_limit_w']:.0f} W, {quantity(row['time_s'], 's')}, {quantity(row['energy_j'], 'J')}"
+            f"{row['power_limit_w']:.0f} W, {row['time_s']:.4g} s, {row['energy_j']:.4g} J"
         )

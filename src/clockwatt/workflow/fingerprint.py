@@ -20,7 +20,15 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "validate": (*_PREDICTIONS, "measure"),
     "figures": (*_PREDICTIONS, "measure", "signals.py", "figures"),
     "page": (*_PREDICTIONS, "figures", "page"),
-    "study_power": (*_STUDY, "studies/options.py", "studies/power", "measure", "operations"),
+    "study_power": (
+        *_STUDY,
+        "studies/options.py",
+        "studies/power",
+        "measure",
+        "operations",
+        "dataset/__init__.py",
+        "dataset/table.py",
+    ),
     "study_workloads": (*_STUDY, "studies/workloads", "studies/relations"),
     "study_parallel": (
         "studies/__init__.py",
