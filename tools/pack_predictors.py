@@ -1,6 +1,6 @@
 """Fit predictors to the measurements that the project ships, and pack them so that they are shipped too.
 
-    python tools/pack_predictors.py [--reference NAME...] [--only GPU... | --pass-errors] [--output-dir resources]
+    python tools/pack_predictors.py [--reference NAME...] [--only GPU... | --passes] [--output-dir resources]
                                      [--keep DIR]
 
 Joins the named folders of `resources/reference`, fits with the default settings but for fewer and smaller trees, with
@@ -14,8 +14,9 @@ which GPUs there are: model cards say the rest. More than 16 MB are refused.
 them against data, settings and code as they are, and says when to run this again. `--keep` names a folder for
 all that was made, of which a second run takes what is there. GPUs with back-to-back times are fitted in
 inference, each to the reference of its name; `--only` fits these alone, and leaves the other predictors and all of
-`validation/` as they are. `--pass-errors` leaves the predictors, too: networks are held out and predicted again, and
-how errors add up in a pass is estimated from them, with the intervals of operations that are shipped.
+`validation/` as they are. `--passes` leaves the predictors, too: overheads of passes and pooled host times are
+estimated again, and how errors add up in a pass from networks that are held out and predicted again, with the
+intervals of operations that are shipped.
 """
 
 from __future__ import annotations
@@ -95,13 +96,13 @@ def main() -> int:
     parser.add_argument("--output-dir", type=Path, default=resource("predictors").parent)
     parser.add_argument("--keep", type=Path, metavar="DIR")
     parser.add_argument("--only", nargs="+", default=[], metavar="GPU")
-    parser.add_argument("--pass-errors", action="store_true")
+    parser.add_argument("--passes", action="store_true")
     given = parser.parse_args()
     try:
         with tempfile.TemporaryDirectory() as temporary:
             results = given.keep or Path(temporary)
             campaign = campaign_of(given.reference)
-            if given.pass_errors:
+            if given.passes:
                 estimate_again(
                     campaign_of([name for name in given.reference if name not in SUMS]), results, given.output_dir
                 )
@@ -137,7 +138,7 @@ def make(campaign: CampaignConfig, results: Path) -> None:
 
 
 def estimate_again(campaign: CampaignConfig, results: Path, output: Path) -> None:
-    """Write how errors add up in a pass into the shipped descriptions, from networks held out again."""
+    """Write what passes take beyond their operations into the shipped descriptions, from networks held out again."""
     dataset, rows = results / "dataset", results / "networks-left-out"
     if not (dataset / layout.QUALITY_FILE).exists():
         join(campaign, dataset)
@@ -168,17 +169,21 @@ def estimate_again(campaign: CampaignConfig, results: Path, output: Path) -> Non
                 described.workless_host_s,
             )
             print(f"{gpu} {pass_}: {described.errors} → {errors}")
-            description.passes[pass_] = replace(described, errors=errors)
+            description.passes[pass_] = replace(described, errors=errors, call_times=networks.call_times[pass_])
             card = output / layout.PREDICTORS / gpu / layout.MODEL_CARD_DETAILS_FILE
             lines = "\n".join(interval_lines(report["intervals"]))
             of_pass = rf"(## {pass_.title()}\n.*?### Held-out networks\n.*?\n)- errors of two operations.*?(?=\n\n)"
             text = re.sub(of_pass, rf"\g<1>{lines}", card.read_text(encoding="utf-8"), count=1, flags=re.DOTALL)
             card.write_text(text, encoding="utf-8")
+        description = replace(description, points={point: networks.overheads.at(point) for point in description.points})
         with tempfile.TemporaryDirectory() as scratch:
             GpuPredictor(Path(scratch), description).save_description()
-            compress(
-                Path(scratch) / layout.DESCRIPTION_FILE, output / layout.PREDICTORS / gpu / layout.DESCRIPTION_FILE
-            )
+            networks.hosts_seen(dataset).write(Path(scratch))
+            for path in Path(scratch).iterdir():
+                compress(path, output / layout.PREDICTORS / gpu / path.name)
+    packed = output / layout.PREDICTORS / PACKED_FILE
+    content = json.loads(packed.read_text(encoding="utf-8")) | {"answers": answers(packed.parent)}
+    files.write_text(json.dumps(content, indent=1) + "\n", packed)
 
 
 def copy_shipped(shipped: Path, results: Path) -> None:

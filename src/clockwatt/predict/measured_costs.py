@@ -1,7 +1,8 @@
 """Measured costs: those stored with the predictors, device times measured for one request, and host times of calls.
 
 A host issues a call in the same time whatever the size and dtype of its tensors and whatever the GPU. So host times of
-an operation class are pooled: calls with as many tensors, gradients and sequential steps share one.
+an operation class are pooled: calls with as many tensors, gradients and sequential steps share one. Depthwise
+convolutions take one kernel, other grouped ones take several, so they are pooled separately.
 """
 
 from __future__ import annotations
@@ -269,7 +270,8 @@ def _kinds(features: pd.DataFrame) -> Floats:
     """Return what separates kinds of calls of a class; shape (operations, 4)."""
     numbers = np.log2(1 + features[["tensors", "tensors_with_gradient"]].to_numpy(float))
     steps, grouped = features["log_serial_steps"].to_numpy(float), features["groups"].to_numpy(float) > 1
-    return np.column_stack([np.round(_STEPS * np.column_stack([numbers, steps])) / _STEPS, grouped])
+    several = grouped & (features["log_group_channels"].to_numpy(float) > 1)  # log2(1 + channels of a group)
+    return np.column_stack([np.round(_STEPS * np.column_stack([numbers, steps])) / _STEPS, grouped + 1.0 * several])
 
 
 class OfCalls:

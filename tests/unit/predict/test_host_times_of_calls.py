@@ -37,6 +37,15 @@ def test_calls_of_a_kind_share_the_median():
     assert np.isnan(host_s_of(large, {})).all()
 
 
+def test_depthwise_convolutions_have_a_time_of_their_own():
+    grouped = CONV.assign(groups=2.0, log_group_channels=[1.0, 1.0, 1.0])
+    several = CONV.assign(groups=2.0, log_group_channels=[3.0, 2.0, 5.0])
+    rows = [measured(kind, [host_s] * 3) for kind, host_s in ((CONV, 2e-5), (grouped, 1e-5), (several, 5e-5))]
+    times = {"conv2d": [each for kind, row in zip((CONV, grouped, several), rows, strict=True)
+                        for each in call_times(row, kind)["conv2d"]]}  # fmt: skip
+    assert [host_s_of(kind, times)[0] for kind in (CONV, grouped, several)] == [2e-5, 1e-5, 5e-5]
+
+
 def test_a_kind_with_too_few_measurements_has_none():
     assert call_times(measured(RELU.iloc[:2], [5e-6, 6e-6]), RELU) == {}
     assert call_times(measured(RELU, [5e-6, 6e-6, np.nan]), RELU) == {}
