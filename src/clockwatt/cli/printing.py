@@ -99,8 +99,8 @@ _BETWEEN_SOURCES = 0.1
 """Relative difference that a measured and a modelled pass may have in the same precision."""
 
 
-def tf32_words(answer: Answer) -> str | None:
-    """Return what TF32 would take and save, in a line; None where that is not worth saying."""
+def tf32_words(answer: Answer, where: str = "") -> str | None:
+    """Return what TF32 would take and save, `where` (` on h200`), in a line; None where that is not worth saying."""
     other = answer.in_tf32
     if other is None:
         return None
@@ -117,7 +117,7 @@ def tf32_words(answer: Answer) -> str | None:
         else f"the same {name}"
         for name, share in saved.items()
     ]
-    return f"With --precision tf32: {', '.join(takes)}, {other.source}{'; ' * bool(less)}{', '.join(less)}."
+    return f"With --precision tf32{where}: {', '.join(takes)}, {other.source}{'; ' * bool(less)}{', '.join(less)}."
 
 
 def memory_words(memory: PassMemory, of: str = "Memory") -> str:
@@ -197,8 +197,8 @@ def _below_choices(answer: Recommendation, more: Mapping[str, Any], *, verbose: 
     of_best = "" if len(answer.platforms) == 1 else f" on {best.gpu}"
     if best.memory is not None:
         yield memory_words(best.memory, f"Memory{of_best}")
-    if (line := tf32_words(best)) is not None:
-        yield line.replace(":", f"{of_best}:", 1)
+    if (line := tf32_words(best, of_best)) is not None:
+        yield line
     for label, now in more.get("measured_now", {}).items():
         yield f"{label}: {measured_words(now)}"
     yield from (f"Left out: {reason}" for reason in answer.left_out)

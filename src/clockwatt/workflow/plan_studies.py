@@ -15,7 +15,7 @@ from clockwatt.errors import DataFileError
 from clockwatt.measure.card import ROUND_S
 from clockwatt.schema import layout
 from clockwatt.studies.survey.conditions import START_S, SWITCH_S, conditions
-from clockwatt.studies.survey.spread import PROGRAM_S, networks, operations
+from clockwatt.studies.survey.measured_programs import PROGRAM_S, networks, operations
 from clockwatt.telemetry.recording.layout import read_record
 from clockwatt.workflow.plan import JOB_START_S
 from clockwatt.workflow.summary import study_jobs
@@ -96,9 +96,8 @@ def _of_survey(campaign: CampaignConfig, label: str, folder: Path) -> Iterator[P
     programs = len(operations(study)) + len(networks(study))
     for node, index, session in study.cards(label):
         where = folder / layout.survey_file(node, index, session)
-        takes_s = (JOB_START_S + study.rounds * ROUND_S + programs * PROGRAM_S) * study.gpus[label][
-            node
-        ]  # all cards of the node are held
+        held = study.gpus[label][node]  # all cards of the node
+        takes_s = (JOB_START_S + study.rounds * ROUND_S + programs * PROGRAM_S) * held
         yield Program(where.stem, where, where.exists(), takes_s)
     for node, repetition in study.shared_nodes(label):
         where, cards = folder / layout.conditions_file(node, repetition), study.gpus[label][node]

@@ -29,7 +29,8 @@ from clockwatt.io.progress import say
 from clockwatt.measure.bench.interface import BenchLostError
 from clockwatt.measure.card import measure_card
 from clockwatt.schema.records import MEASUREMENT_SCHEMA
-from clockwatt.studies.survey import spread
+from clockwatt.studies.survey.measured_programs import networks, operations
+from clockwatt.studies.survey.spread import named
 
 _REASON = b"not_measured"
 _NAME = re.compile(r"(?P<node>.+?)-(?P<index>[0-9]+)(-[0-9]+)?$")
@@ -59,8 +60,9 @@ def measure(campaign: CampaignConfig, label: str, node: str, index: int, output:
     study, gpu = campaign.studies.study_survey(), campaign.gpu(label)
 
     def measured(card: str) -> pa.Table:
-        operations, networks = list(spread.operations(study).values()), spread.networks(study)
-        return spread.named(measure_card(card, rounds=study.rounds, operations=operations, networks=networks), study)
+        products = [*operations(study).values()]
+        rows = measure_card(card, rounds=study.rounds, operations=products, networks=networks(study))
+        return named(rows, study)
 
     try:
         if gpu.virtual_model is not None:

@@ -18,8 +18,10 @@ from collections.abc import Callable
 import torch
 
 from clockwatt.config import CONDITION_PROGRAMS
+from clockwatt.studies.survey.measured_programs import NETWORKS
 
-DLRM_TABLES, DLRM_ROWS = 26, 250_000
+_TABLES, _BATCH, _SUMMED = NETWORKS["dlrm"]["input"]
+_ROWS = NETWORKS["dlrm"]["input_below"]
 _WARM_STEPS = 3
 _WARM_S = 0.5
 """How long it runs before its steps are timed: a card that idled raises its clock first."""
@@ -34,11 +36,11 @@ class Dlrm(torch.nn.Module):
         Rows of each table.
     """
 
-    def __init__(self, rows: int = DLRM_ROWS) -> None:
+    def __init__(self, rows: int = _ROWS) -> None:
         super().__init__()
-        self.tables = torch.nn.ModuleList(torch.nn.EmbeddingBag(rows, 64, mode="sum") for _ in range(DLRM_TABLES))
+        self.tables = torch.nn.ModuleList(torch.nn.EmbeddingBag(rows, 64, mode="sum") for _ in range(_TABLES))
         self.top = torch.nn.Sequential(
-            torch.nn.Linear(DLRM_TABLES * 64, 512), torch.nn.ReLU(), torch.nn.Linear(512, 256), torch.nn.ReLU(),
+            torch.nn.Linear(_TABLES * 64, 512), torch.nn.ReLU(), torch.nn.Linear(512, 256), torch.nn.ReLU(),
             torch.nn.Linear(256, 1),
         )  # fmt: skip
 
@@ -67,20 +69,21 @@ def step_of(name: str, device: str, scale: float) -> Callable[[], object]:
         a, b = torch.randn(2, size, size, device=device)
         return lambda: a @ b
     if name == "dlrm":
-        batch, rows = max(2, round(16384 * scale)), max(2, round(DLRM_ROWS * scale))
+        batch, rows = max(2, round(_BATCH * scale)), max(2, round(_ROWS * scale))
         recommender = Dlrm(rows).to(device)
-        indices = torch.randint(rows, (DLRM_TABLES, batch, 4), device=device)
+        indices = torch.randint(rows, (_TABLES, batch, _SUMMED), device=device)
         return lambda: recommender(indices)
     if name == "bert":
         from clockwatt.operations.transformer_networks import bert_base
 
-        bert, tokens = bert_base().to(device).eval(), torch.randint(30_000, (max(1, round(16 * scale)), 128))
-        tokens = tokens.to(device)
+        bert, (batch, length) = bert_base().to(device).eval(), NETWORKS["bert"]["input"]
+        tokens = torch.randint(NETWORKS["bert"]["input_below"], (max(1, round(batch * scale)), length)).to(device)
         return lambda: bert(tokens)
     from clockwatt.operations.constructors import torchvision_models
 
     network = torchvision_models().resnet50().to(device).eval()
-    images = torch.randn(max(1, round(64 * scale)), 3, 224, 224, device=device)
+    batch, *image = NETWORKS["resnet50"]["input"]
+    images = torch.randn(max(1, round(batch * scale)), *image, device=device)
     return lambda: network(images)
 
 

@@ -120,10 +120,9 @@ def _cards(rows: pd.DataFrame, observed: pd.DataFrame, outlying: pd.DataFrame, l
 def _indices(rows: pd.DataFrame) -> pd.Series:
     """Return the index of each card in its node, by the name of its file; NaN if unknown."""
     cards = rows.groupby("gpu_uuid", sort=False)[["host", "file"]].first()
+    # a node's name may end with a number
     after_host = [name.removeprefix(host) for host, name in cards.itertuples(index=False)]
-    return pd.Series(
-        [place(f"node{name}")[1] for name in after_host], cards.index
-    )  # a node's name may end with a number
+    return pd.Series([place(f"node{name}")[1] for name in after_host], cards.index)
 
 
 def write(found: Survey, folder: Path) -> None:

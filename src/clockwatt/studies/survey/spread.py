@@ -8,7 +8,7 @@ programs.csv     a row for each program: spread between cards, time, power, FLOP
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,42 +20,12 @@ import pyarrow.parquet as pq
 from clockwatt.config import NetworkConfig, SurveyStudyConfig
 from clockwatt.gpu.interface import SW_POWER_CAP, THROTTLE_REASONS
 from clockwatt.io import files
-from clockwatt.measure.reference_operations import matrix_product, memory_copy
-from clockwatt.schema.records import MEASUREMENT_SCHEMA, OK, OperationRow
+from clockwatt.schema.records import MEASUREMENT_SCHEMA, OK
+from clockwatt.studies.survey.measured_programs import NETWORKS, operations
 
-GEMMS = {"SGEMM": "float32", "DGEMM": "float64", "bfloat16 GEMM": "bfloat16"}
-_COPIED = 2**30
-_NETWORKS: dict[str, dict[str, Any]] = {
-    "resnet50": {"name": "resnet50", "input": [64, 3, 224, 224]},
-    "bert": {
-        "name": "clockwatt.operations.transformer_networks:bert_base",
-        "input": [16, 128], "input_dtype": "int64", "input_below": 30_000,
-    },
-    "dlrm": {
-        "name": "clockwatt.studies.survey.programs:Dlrm",
-        "input": [26, 16_384, 4], "input_dtype": "int64", "input_below": 250_000,
-    },
-}  # fmt: skip
-PROGRAM_S = 4
-"""About how long a program takes on a large card."""
 _PROGRAMS = b"programs"
 _POWER_LIMIT = THROTTLE_REASONS[SW_POWER_CAP]
 _COLUMNS = ["subject_id", "gpu_uuid", "status", "time_eager_s", "power_w", "throttle_reasons"]
-
-
-def operations(study: SurveyStudyConfig) -> dict[str, OperationRow]:
-    """Return the operations that the survey measures on each card, by name."""
-    gemms = {
-        f"{name} {size}": matrix_product(size, dtype)
-        for name, dtype in GEMMS.items()
-        for size in (study.gemm_sizes if "gemm" in study.programs else ())
-    }
-    return gemms | ({"copy": memory_copy(_COPIED)} if "copy" in study.programs else {})
-
-
-def networks(study: SurveyStudyConfig) -> list[Mapping[str, Any]]:
-    """Return the networks that the survey measures on each card, as entries of a campaign."""
-    return [_NETWORKS[name] for name in study.programs if name in _NETWORKS]
 
 
 def named(measurements: pa.Table, study: SurveyStudyConfig) -> pa.Table:
@@ -65,7 +35,7 @@ def named(measurements: pa.Table, study: SurveyStudyConfig) -> pa.Table:
         for name, row in operations(study).items()
     } | {
         NetworkConfig.model_validate(entry).network_id: [name, np.nan]
-        for name, entry in _NETWORKS.items()
+        for name, entry in NETWORKS.items()
         if name in study.programs
     }
     about = (measurements.schema.metadata or {}) | {_PROGRAMS: json.dumps(programs).encode()}
