@@ -1,6 +1,8 @@
 """Measure the drawn passes eager, compiled and as captured graphs, in turn, on all GPUs of this machine.
 
     PYTHONPATH=src python3 benchmarks/compiled/measure.py --gpus 0,1 --seconds 420 --output measured-h100.jsonl
+    PYTHONPATH=src python3 benchmarks/compiled/measure.py --folder benchmarks/compiled/reduced \
+        --modes eager,compiled,reduced --seconds 84 --compile-seconds 50 --output measured-h200.jsonl
 
 Each pass has a process of its own. All compile at the same time; those that have not at `--compile-seconds` are ended.
 Then one process a GPU measures at a time and all others wait, so that the host is quiet. Memory is that of a process
@@ -12,6 +14,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import fcntl
+import functools
 import gc
 import itertools
 import json
@@ -23,13 +26,15 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
 HERE = Path(__file__).parent
-MODES = {"eager": "", "compiled": "+compile", "graph": "+cuda_graph"}
+MODES = {"eager": "", "compiled": "+compile", "reduced": "+reduce-overhead", "graph": "+cuda_graph"}
 CALLS, ROUNDS, TURNS = 2, 7, 2
+WARM_CALLS = {"compiled": CALLS, "reduced": 4}
+"""Those of a graph of TorchInductor run once, capture, and replay."""
 BLOCK_S, WARM_S, WINDOW_S, READ_EVERY_S = 0.04, 0.1, 0.5, 0.02
 """Of pass time, and of energy."""
 QUEUED = 2
@@ -43,7 +48,7 @@ Call = Callable[[], Any]
 class Measurer:
     """One pass in all modes."""
 
-    def __init__(self, entry: Mapping[str, Any], lock: Path, *, on_gpu: bool) -> None:
+    def __init__(self, entry: Mapping[str, Any], modes: Sequence[str], lock: Path, *, on_gpu: bool) -> None:
         import torch
 
         self._entry, self._torch, self._on_gpu = entry, torch, on_gpu
@@ -52,7 +57,7 @@ class Measurer:
         self.memory: dict[str, Any] = {}
         self.faults: dict[str, str] = {}
         self._ready: dict[str, Call] = {}
-        self._modes = tuple(MODES) if on_gpu else ("eager", "compiled")
+        self._modes = [mode for mode in MODES if mode in modes and (on_gpu or mode != "graph")]
         torch._dynamo.config.cache_size_limit = 64
         self._tune_alone()
 
@@ -134,23 +139,25 @@ class Measurer:
         self._free()
         start = time.monotonic()
 
-        def compile_it() -> None:
-            call = self._build("compiled")
-            for _ in range(CALLS):
-                call()
-            self._wait()
+        for mode in [one for one in WARM_CALLS if one in self._modes]:
+            self._tried(mode, functools.partial(self._compile, mode))
             self._free()
-            self._peaks("compiled", call, (0, 0))
-            self._ready["compiled"] = call
-
-        self._tried("compiled", compile_it)
         took = time.monotonic() - start
-        self._free()
-        if self._on_gpu:  # last: a capture that fails may leave the process unable to capture
+        if "graph" in self._modes:  # last: a capture that fails may leave the process unable to capture
             before = self._held()
             self._tried("graph", lambda: self._peaks("graph", self._build("graph"), before))
             self._free()
         return took
+
+    def _compile(self, mode: str) -> None:
+        before = self._held() if self._ready else (0, 0)
+        call = self._build(mode)
+        for _ in range(WARM_CALLS[mode]):
+            call()
+        self._wait()
+        self._free()
+        self._peaks(mode, call, before)
+        self._ready[mode] = call
 
     def measure(self) -> dict[str, Any]:
         """Return times and energies by mode; the host should be quiet."""
@@ -249,7 +256,7 @@ class Measurer:
         return (last - first) / (ended - began), took
 
 
-def child(drawn: Path, number: int, lock: Path, *, on_gpu: bool) -> None:
+def child(drawn: Path, number: int, modes: Sequence[str], lock: Path, *, on_gpu: bool) -> None:
     """Compile a pass, wait until told to go on, measure it, and print its line."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print is not an answer
@@ -257,7 +264,7 @@ def child(drawn: Path, number: int, lock: Path, *, on_gpu: bool) -> None:
     import torch
 
     torch.set_num_threads(1)
-    measurer = Measurer(entry, lock, on_gpu=on_gpu)
+    measurer = Measurer(entry, modes, lock, on_gpu=on_gpu)
     compile_s = measurer.prepare()
     counters = torch._dynamo.utils.counters
     line = {
@@ -339,7 +346,7 @@ def started(given: argparse.Namespace, folder: Path) -> Iterator[dict[str, list[
             logs.append((given.output.with_suffix(".log")).open("a", encoding="utf-8"))
             nice = 0 if drawn[number]["pass"] == "training" else 5  # training compiles longer
             command = ["nice", f"-n{nice}", sys.executable, __file__, "--device", given.device,
-                       "--folder", str(given.folder), "--child", str(number),
+                       "--folder", str(given.folder), "--modes", given.modes, "--child", str(number),
                        "--lock", str(folder / f"gpu-{gpu}")]  # fmt: skip
             environment = os.environ | OF_LOAD | {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": gpu}
             process = subprocess.Popen(
@@ -364,6 +371,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("measured-h100.jsonl"))
     parser.add_argument("--folder", type=Path, default=HERE, help="with the set's passes.json")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu: only tries whether it runs")
+    parser.add_argument("--modes", default="eager,compiled,graph", help=f"of {', '.join(MODES)}")
     parser.add_argument("--only", help="numbers of passes")
     parser.add_argument("--child", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--lock", type=Path, help=argparse.SUPPRESS)
@@ -372,7 +380,7 @@ def main() -> None:
     os.chdir(HERE.parents[1])  # configurations are named from the checkout's root
     sys.path.insert(0, str(HERE.parents[1]))  # networks of the zoo are imported by their place in the checkout
     if given.child is not None:
-        child(given.folder, given.child, given.lock, on_gpu=given.device == "cuda")
+        child(given.folder, given.child, given.modes.split(","), given.lock, on_gpu=given.device == "cuda")
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as folder, started(given, Path(folder)) as processes:
         compiled = {
