@@ -2,7 +2,7 @@
 
     python tests/slurm/parallel_runs.py [dies|hangs|cancelled …]
 
-`dies` kills a rank, `hangs` stops one, which counts as hung after some minutes, and `cancelled` cancels the job.
+`dies` kills a rank, `hangs` stops one, which counts as hung after 40 s, and `cancelled` cancels the job.
 Another GPU is measured beside. Prints how long the other ranks lived, and what Snakemake said at its end.
 """
 

@@ -5,6 +5,7 @@ import signal
 import time
 
 import pytest
+from torch import distributed
 
 from clockwatt import config
 from clockwatt.errors import ClockwattError
@@ -29,7 +30,11 @@ Legend:
 
 
 def behave(rank, ways):
-    """A rank that hangs, dies or fails."""
+    """A rank that waits for others, hangs, is stopped, dies or fails."""
+    if ways[rank] == "wait":
+        distributed.barrier()
+    if ways[rank] == "stop":
+        os.kill(os.getpid(), signal.SIGSTOP)
     if ways[rank] == "hang":
         time.sleep(600)
     if ways[rank] == "die":
@@ -44,12 +49,13 @@ def behave(rank, ways):
     [
         (("hang", "die"), 600, r"rank 1 of 2 died \(signal 9\); the others were ended"),
         (("fail", "hang"), 600, "rank 0 of 2 failed: ValueError: no such thing"),
-        (("hang", "end"), 5, "rank 0.* of 2 did not finish within 5 s; all were ended"),
+        (("wait", "wait", "hang", "wait"), 2, "rank 2 of 4 did not go on for 2 s; all were ended"),
+        (("wait", "stop", "wait", "wait"), 5, "rank 1 of 4 was stopped; all were ended"),
     ],
 )
 def test_ranks_end_with_the_first_that_fails(ready, ways, limit_s, message):
     with pytest.raises(RankError, match=message):
-        run_ranks(behave, (ways,), count=2, limit_s=limit_s)
+        run_ranks(behave, (ways,), count=len(ways), limit_s=limit_s)
 
 
 def test_a_link_needs_two_gpus():

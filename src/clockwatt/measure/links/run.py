@@ -19,8 +19,6 @@ from clockwatt.gpu.virtual.card import VirtualGpu
 from clockwatt.measure.links.ranks import run_ranks
 from clockwatt.schema.links import HOST_COSTS
 
-_LIMIT_S, _VIRTUAL_LIMIT_S = 60.0, 300.0
-"""Time after which ranks count as hung; CPU processes share their cores with others."""
 _STOP_AFTER_S, _VIRTUAL_STOP_AFTER_S = 30.0, 240.0
 """Time after which a rank starts no measurement; the rest of a minute is for power, and for ending."""
 _POWER_S = 4.0
@@ -112,8 +110,7 @@ def measure_links(config: CampaignConfig, *, label: str, count: int | None = Non
         power_s=0.0 if virtual else _POWER_S,
         gpus=used,
     )
-    limit_s = _VIRTUAL_LIMIT_S if virtual else _LIMIT_S
-    ranks = run_ranks(measure, (plan,), count=count, gpus=[one.uuid for one in used], limit_s=limit_s)
+    ranks = run_ranks(measure, (plan,), count=count, gpus=[one.uuid for one in used])
     powers = [rank["power_w"] for rank in ranks]
     return LinkMeasurements(
         name=f"{os.cpu_count()} CPU cores, gloo" if virtual else link_name(_indices(used)),

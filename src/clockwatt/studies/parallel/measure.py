@@ -36,8 +36,6 @@ from clockwatt.telemetry.recording.loggers import Loggers
 from clockwatt.telemetry.recording.summary import telemetry_of
 from clockwatt.telemetry.recording.virtual import RealTimeGpu
 
-_LIMIT_S, _VIRTUAL_LIMIT_S = 45.0, 300.0
-"""Time without a finished case, beside the times that the study asks for, after which ranks count as hung."""
 _LAST_READINGS_S = 0.5
 """Sensors are read on for so long, so that each has a reading after the last window."""
 
@@ -121,19 +119,13 @@ def _run(cases: Sequence[Case], gpus: Sequence[Gpu], study: ParallelStudyConfig,
     with tempfile.TemporaryDirectory() as name, Loggers(gpus, Path(name), 1) as loggers:
         of_ranks, start_ns = Path(name), time.monotonic_ns()
         loggers.work_for(os.getpid())
-
-        def progress() -> int:
-            loggers.tick()
-            return len(list(of_ranks.glob("*.json")))
-
         try:
             run_ranks(
                 measure,
                 (list(cases), timing, name),
                 count=len(gpus),
                 gpus=[] if virtual else [gpu.identity.uuid for gpu in gpus],
-                limit_s=(_VIRTUAL_LIMIT_S if virtual else _LIMIT_S) + study.idle_s + 2 * study.seconds,
-                progress=progress,
+                tick=loggers.tick,
             )
         except RankError as error:
             if any(of_ranks.glob("*.begun")):

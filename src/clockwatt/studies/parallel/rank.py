@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import distributed
 
+from clockwatt.measure.links import ranks
 from clockwatt.operations import networks, numerics
 from clockwatt.schema.records import TRAINING
 from clockwatt.studies.parallel import kernels, strategies
@@ -44,7 +45,9 @@ class Worker:
         """Do nothing, with all ranks, and return when."""
         self.barrier()
         begun_s = time.monotonic()
-        time.sleep(seconds)
+        while (left_s := begun_s + seconds - time.monotonic()) > 0:
+            time.sleep(min(left_s, 1.0))
+            ranks.advance()
         return begun_s, time.monotonic()
 
     def measure(self, case: Case, timing: Timing) -> Result:
@@ -129,6 +132,7 @@ class Worker:
                 step()
             self.synchronize()
             blocks_s.append((time.perf_counter() - block_s) / repeated)
+            ranks.advance()
         return {"blocks_s": blocks_s, "steps": blocks * repeated, "window": (start_s, time.monotonic())}
 
     def _of_first(self, value: float) -> float:
