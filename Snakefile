@@ -1,5 +1,6 @@
 """What every PyTorch operation costs on every GPU of a campaign at every clock: measured, predicted, drawn."""
 
+import contextlib
 import functools
 import inspect
 import os
@@ -25,7 +26,7 @@ from clockwatt.io import files
 from clockwatt.io.progress import say
 from clockwatt.schema import layout
 from clockwatt.workflow import settings as campaigns
-from clockwatt.workflow import failures, snapshot, summary
+from clockwatt.workflow import cluster, failures, job_limits, snapshot, summary
 from clockwatt.workflow.missing_inputs import check_awaited
 from clockwatt.workflow.network_names import check_names
 from clockwatt.control.points import check_campaign
@@ -111,6 +112,10 @@ onstart:
         raise WorkflowError(str(error)) from None
     if workflow.overwrite_configfiles:
         workflow.overwrite_configfiles[:] = [run.config_file.absolute()]  # which the commands of the jobs name
+    if workflow.executor_plugin.name == "slurm":
+        with contextlib.suppress(cluster.SlurmUnavailableError):
+            for misfit in job_limits.all_misfits(campaign):
+                say(misfit)
 
 
 onsuccess:

@@ -25,9 +25,10 @@ NODES = [
 ]
 
 
-def campaign(device="virtual:a30", **slurm):
-    gpu = {"device": device, "slurm": slurm}
-    return config.parse({"campaign": "c", "gpus": {"a30": gpu}, "networks": [{"name": "x", "input": [1]}]})
+def campaign(device="virtual:a30", count=1, **slurm):
+    gpu, networks = {"device": device, "count": count, "slurm": slurm}, [{"name": "x", "input": [4]}]
+    studies = {"parallel": {"networks": networks}} if count > 1 else {}
+    return config.parse({"campaign": "c", "gpus": {"a30": gpu}, "networks": networks, "studies": studies})
 
 
 @pytest.mark.parametrize(
@@ -41,6 +42,12 @@ def campaign(device="virtual:a30", **slurm):
         ({"partition": "gpu", "gres": "gpu:a30:1", "cpus_per_task": 128}, "cpus_per_task: 128 cores"),
         ({"partition": "gpu", "gres": "gpu:v100:1", "cpus_per_task": 16}, "no such node has more than 8"),
         ({"partition": "gpu", "cpus_per_task": 64, "mem_mb": 500000}, "no one node has 64 cores and 500000 MB"),
+        ({"partition": "gpu", "gpu": 1, "gpu_model": "v100", "count": 2}, None),
+        (
+            {"partition": "gpu", "gres": "gpu:v100:1", "cpus_per_task": 8, "count": 2},
+            "slurm.mem_mb; cpus_per_task: 16 cores, and no such node has more than 8",
+        ),
+        ({"partition": "gpu", "gres": "gpu:v100:1", "count": 4}, "gres: no node has gpu:v100:4 (there are: gpu:a30:4"),
         ({"cpus_per_task": 2, "mem_mb": 16000}, "mem_mb: 16000 MB, and no such node has more than 8000"),
     ],
 )

@@ -36,6 +36,5 @@ def plan(
         design_rounds.show_rounds(design_rounds.round_costs(campaign, catalogue))
     plan_studies.show_studies(plan_studies.plan_studies(campaign))
     with cluster.optional("Whether jobs fit the nodes"):
-        nodes = cluster.nodes()
-        for misfit in (*job_limits.misfits(campaign, nodes), *job_limits.stage_misfits(nodes)):
+        for misfit in job_limits.all_misfits(campaign):
             print(misfit)

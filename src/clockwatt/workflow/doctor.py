@@ -242,8 +242,7 @@ def _campaign(path: Path | None) -> Iterator[Finding]:
     for label, gpu_config in campaign.gpus.items():
         yield _campaign_gpu(f"gpus.{label}", gpu_config, campaign)
     with contextlib.suppress(cluster.SlurmUnavailableError):  # said above
-        nodes = cluster.nodes()
-        for misfit in (*job_limits.misfits(campaign, nodes), *job_limits.stage_misfits(nodes)):
+        for misfit in job_limits.all_misfits(campaign):
             yield Finding("Slurm", WRONG, misfit)
 
 

@@ -9,11 +9,24 @@ from typing import Any
 import yaml
 
 from clockwatt.config import CampaignConfig, SlurmResources
+from clockwatt.workflow import cluster
 from clockwatt.workflow.cluster import Node, parse_gres
-from clockwatt.workflow.settings import STAGES
+from clockwatt.workflow.settings import STAGES, several
 
 PROFILE = Path("profiles/slurm/config.yaml")
 """Below the checkout, in which the workflow is run."""
+
+
+def all_misfits(campaign: CampaignConfig) -> list[str]:
+    """Return a message per GPU and stage whose jobs fit no node of the cluster.
+
+    Raises
+    ------
+    SlurmUnavailableError
+        If Slurm does not answer.
+    """
+    nodes = cluster.nodes()
+    return [*misfits(campaign, nodes), *stage_misfits(nodes)]
 
 
 def misfits(campaign: CampaignConfig, nodes: Iterable[Node]) -> Iterator[str]:
@@ -27,9 +40,16 @@ def misfits(campaign: CampaignConfig, nodes: Iterable[Node]) -> Iterator[str]:
         What `cluster.nodes` says.
     """
     offered = list(nodes)
+    study = campaign.studies.parallel
+    of_several = study.labels(campaign.gpus) if study else []
     for label, gpu in campaign.gpus.items():
         if complaint := _misfit(gpu.slurm, offered):
             yield f"gpus.{label}.slurm.{complaint}: jobs would wait for ever"
+        elif label in of_several and (complaint := _misfit(several(gpu).slurm, offered)):
+            yield (
+                f"gpus.{label}.count: a job of studies.parallel asks for {gpu.count} times slurm.cpus_per_task and "
+                f"slurm.mem_mb; {complaint}: jobs would wait for ever"
+            )
 
 
 def stage_misfits(nodes: Iterable[Node], profile: Path = PROFILE) -> Iterator[str]:
