@@ -37,10 +37,10 @@ from clockwatt.studies.survey import results  # noqa: E402
 from support.processes import killed_at_end  # noqa: E402
 from support.workdir import ON_SLURM, Workdir  # noqa: E402
 
-GPU, NODES, CARDS_OF_NODE, ROUNDS, JOBS = "h200", 4, 4, 2, 4
+GPU, NODES, CARDS_OF_NODE, ROUNDS, JOBS = "h200", 8, 8, 2, 4
 FOLDER = Path("results/studies/survey") / GPU
 QUANTITY = "time of ReLU (memory)"
-TIMEOUT_S = 1500
+TIMEOUT_S = 3600
 
 
 class SeveralNodes(SlurmCluster):
