@@ -7,7 +7,7 @@ OUTPUTS, in results/studies/survey/{gpu}/:
     card        cards/{node}-{index}-{session}.parquet      measurements; without a row where the card did not answer
     conditions  conditions/{node}-{repetition}.csv          times of programs alone and beside one another
     tables      variance.csv, cards.csv                     split of the variance; cards, outliers, cards not measured
-                programs.csv                                how far cards differ in each program
+                programs.csv                                how far cards differ in each program, and what limits it
                 interference.csv                            where the campaign names conditions
     figures     figures/*.png, *.pdf and *.csv
 """

@@ -48,11 +48,14 @@ def card(
         raise ClockwattError("--measured measures nothing. Leave out --gpu and --output.")
     unread = False
     if measured:
+        from clockwatt.studies.survey.cards import not_measured
+
         judged = []
         others = _fleet(fleet)
         for file in measured:
             try:
-                judged.append(_Judged(survey.read([file]), str(file), others))
+                rows = survey.read([file])
+                judged.append(_Judged(rows, str(file), others, not_measured([file]).get(file.stem, "")))
             except DataFileError as error:  # the other cards of a node are judged all the same
                 if len(measured) == 1:
                     raise
@@ -102,18 +105,28 @@ def _fleet(paths: list[Path] | None) -> pd.DataFrame | None:
 
 
 class _Judged:
-    """A card of measurements from `source`, compared with those of `others`; with the shipped ones if None."""
+    """A card of measurements from `source`, compared with those of `others`; with the shipped ones if None.
 
-    def __init__(self, rows: pd.DataFrame, source: str, others: pd.DataFrame | None) -> None:
+    `reason` says why there is no measurement, if known.
+    """
+
+    def __init__(self, rows: pd.DataFrame, source: str, others: pd.DataFrame | None, reason: str = "") -> None:
         from clockwatt.studies.survey import observations as survey
         from clockwatt.studies.survey import passport
 
+        if rows.empty:
+            raise DataFileError(f"{source}: {reason or 'no power was measured.'} Measure the card again.")
         if (count := len(rows["gpu_uuid"].unique())) != 1:
-            raise DataFileError(f"{source}: holds {count} cards with energy. Give one card.")
+            raise DataFileError(f"{source}: holds {count} cards. Give one card.")
         self.name, self.uuid, self.virtual = rows[["gpu_name", "gpu_uuid", "virtual"]].iloc[0]
         others = survey.shipped(self.name) if others is None else others
         alike = others["gpu_name"].eq(self.name) & others["virtual"].eq(self.virtual) & others["gpu_uuid"].ne(self.uuid)
         self.cards = others[alike]["gpu_uuid"].nunique()
+        if len(others) and not self.cards:
+            raise ClockwattError(
+                f"{source}: the fleet has no other {self.name}, only {', '.join(sorted(others['gpu_name'].unique()))} "
+                f"({others['gpu_uuid'].nunique()} cards). Give --fleet with files of `clockwatt card --output`."
+            )
         summary = passport.fleet_summary(survey.observations(others[alike]))
         self.compared = passport.compare(survey.observations(rows), summary)
         self.throttled = passport.throttling(rows)

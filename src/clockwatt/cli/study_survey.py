@@ -77,6 +77,7 @@ def study_survey(
 
     from clockwatt.cli.tables import print_whole
     from clockwatt.studies.survey import results, variance
+    from clockwatt.studies.survey.spread import spread
 
     found = results.survey(measurements)
     table = Table("quantity", "(max − min) / median", *(f"SD of {level}" for level in found.levels), box=None)
@@ -93,7 +94,14 @@ def study_survey(
         f"not measured: {row['host']}, card {row['index']:.0f}: {row['not_measured']}"
         for _, row in found.cards[found.cards["sessions"] == 0].iterrows()
     ]
+    programs = Table("program", "(max − min) / median: time", "power", "limited by", box=None)
+    for _, row in spread(found.programs).iterrows():
+        programs.add_row(
+            row["program"], *(f"{100 * row[f'{name}_spread']:.1f} %" for name in ("time", "power")), row["limit"]
+        )
     print_whole(table)
+    if programs.rows:
+        print_whole(programs)
     print("\n".join([f"{found.model}, {len(cards)} cards.", *outliers, *missing, *found.limits]))
     if output is not None:
         results.write(found, output)

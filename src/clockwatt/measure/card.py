@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 
 from clockwatt import config
@@ -24,8 +26,9 @@ from clockwatt.measure.session import Session, running
 from clockwatt.measure.store import Store
 from clockwatt.measure.tasks import Shard
 from clockwatt.schema.execution import FP32, ExecutionSettings
-from clockwatt.schema.layout import OPERATIONS_FILE
+from clockwatt.schema.layout import CALLS_FILE, OPERATIONS_FILE
 from clockwatt.schema.records import (
+    CALL_SCHEMA,
     INFERENCE,
     MEASUREMENT_SCHEMA,
     OPERATION,
@@ -36,6 +39,8 @@ from clockwatt.schema.records import (
 
 ROUND_S = 10
 """About how long a round takes."""
+FLOP_PER_BYTE = b"flop_per_byte"
+"""Key of the metadata of measurements: JSON of that of each operation and network, by its id."""
 _LABEL = "card"
 
 
@@ -60,7 +65,7 @@ def measure_card(
     Returns
     -------
     pyarrow.Table
-        With `MEASUREMENT_SCHEMA`.
+        With `MEASUREMENT_SCHEMA`, and `FLOP_PER_BYTE` in its metadata.
 
     Raises
     ------
@@ -85,7 +90,20 @@ def measure_card(
                 run.measure(Subject(OPERATION, row.operation_id, INFERENCE, execution, row.dtype, 0, device_work=True))
             for subject in tasks.subjects(campaign, campaign.gpu(_LABEL), whole, folder) if networks else ():
                 run.measure(subject)
-        return pa.concat_tables(read_segments(store.rows_folder, MEASUREMENT_SCHEMA))
+        rows = pa.concat_tables(read_segments(store.rows_folder, MEASUREMENT_SCHEMA))
+        about = {FLOP_PER_BYTE: json.dumps(_flop_per_byte(folder)).encode()}
+        return rows.replace_schema_metadata((rows.schema.metadata or {}) | about)
+
+
+def _flop_per_byte(folder: Path) -> dict[str, float]:
+    """Return FLOP per byte of the operations and networks of a catalogue."""
+    columns = ["operation_id", "flops", "bytes_read", "bytes_written"]
+    rows = files.read_table(folder / OPERATIONS_FILE, OPERATION_SCHEMA, columns).to_pandas().set_index("operation_id")
+    costs = pd.DataFrame({"flops": rows["flops"], "bytes": rows["bytes_read"] + rows["bytes_written"]})
+    if (folder / CALLS_FILE).exists():
+        calls = files.read_table(folder / CALLS_FILE, CALL_SCHEMA, ["network_id", "operation_id"]).to_pandas()
+        costs = pd.concat([costs, calls.join(costs, "operation_id").groupby("network_id")[["flops", "bytes"]].sum()])
+    return {str(name): float(flops / moved) for name, flops, moved in costs.itertuples() if moved}
 
 
 def _write_catalogue(campaign: CampaignConfig | None, operations: Sequence[OperationRow], folder: Path) -> None:

@@ -1,6 +1,9 @@
 """The comparison of a card with others, with planted differences."""
 
+import json
 import re
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -13,8 +16,9 @@ from clockwatt.errors import ClockwattError, ConfigError, DataFileError
 from clockwatt.gpu.specs import find_spec
 from clockwatt.gpu.virtual.model import CardModel
 from clockwatt.io import files
-from clockwatt.schema.records import MEASUREMENT_SCHEMA
-from clockwatt.studies.survey import cards, passport, placement, results, variance
+from clockwatt.measure.card import FLOP_PER_BYTE
+from clockwatt.schema.records import MEASUREMENT_SCHEMA, MeasurementRow, table_of
+from clockwatt.studies.survey import cards, passport, placement, results, spread, variance
 from clockwatt.studies.survey.observations import COMPARED
 from clockwatt.workflow.settings import slurm_resources, whole_node
 
@@ -250,7 +254,7 @@ def test_the_survey_recovers_the_differences_of_virtual_cards(tmp_path):
         ("n-01", 0), ("n-01", 1), ("n-01", 2), ("n-02", 0), ("n-02", 1)
     ]  # fmt: skip
     results.write(found, tmp_path / "results")
-    assert len(list((tmp_path / "results").rglob("*.png"))) == 4
+    assert len(list((tmp_path / "results").rglob("*.png"))) == 5
     assert len(pd.read_csv(tmp_path / "results" / results.VARIANCE_FILE)) == len(COMPARED)
     programs = pd.read_csv(tmp_path / "results" / results.PROGRAMS_FILE).set_index("program")
     assert set(programs.index) == {"copy", "SGEMM 20480", "DGEMM 20480", "bfloat16 GEMM 20480"}
@@ -258,6 +262,35 @@ def test_the_survey_recovers_the_differences_of_virtual_cards(tmp_path):
     assert programs.loc["copy", "time_spread"] == pytest.approx(np.ptp(planted) / np.median(planted), abs=0.001)
     assert programs.loc["SGEMM 20480", ["flop_per_byte", "at_power_limit"]].tolist() == [20_480 / 6, 1]
     assert programs.loc["copy", "at_power_limit"] == 0
+    assert programs["limit"].to_dict() == dict.fromkeys(programs.index, "power limit") | {"copy": "memory"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "flop_per_byte", "limit"),
+    [
+        ({"throttle_reasons": ["sw_power_cap"]}, 1e4, "power limit"),
+        ({"throttle_reasons": ["sw_power_cap"], "power_w": 400.0}, 1.0, "memory"),
+        ({}, 1e4, "compute"),
+        ({}, 1.0, "memory"),
+        ({"time_host_s": 2.0}, 1e4, "host"),
+        ({"gpu_name": "Unknown"}, 1e4, "not known"),
+        ({}, None, "not known"),
+    ],
+)
+def test_what_limits_a_program_is_found(tmp_path, monkeypatch, changes, flop_per_byte, limit):
+    row = MeasurementRow(
+        kind="operation", subject_id="a", pass_="inference", gpu="g", point="default", execution="fp32",
+        dtype="float32", repetition=0, session_id="s", shard="1/1", position=0, started_us=0, ended_us=1,
+        duration_s=1.0, clockwatt_version="0", settings_id="0", virtual=False, gpu_name="NVIDIA H200", gpu_uuid="GPU-1",
+        host="n", status="ok", time_eager_s=1.0, time_host_s=0.1, time_device_s=1.0, power_w=690.0,
+        power_limit_w=700.0,
+    )  # fmt: skip
+    monkeypatch.setattr(spread, "operations", lambda study: {"product": SimpleNamespace(operation_id="a")})
+    about = {} if flop_per_byte is None else {FLOP_PER_BYTE: json.dumps({"a": flop_per_byte}).encode()}
+    table = table_of([replace(row, **changes)], MEASUREMENT_SCHEMA)
+    table = table.replace_schema_metadata((MEASUREMENT_SCHEMA.metadata or {}) | about)
+    files.write_table(spread.named(table, surveyed({"n1": 1}).studies.study_survey()), tmp_path / "one.parquet")
+    assert spread.of_cards([tmp_path / "one.parquet"])[["program", "limit"]].to_numpy().tolist() == [["product", limit]]
 
 
 def test_a_card_that_does_not_answer_is_listed(tmp_path, monkeypatch, fleet):
@@ -270,6 +303,19 @@ def test_a_card_that_does_not_answer_is_listed(tmp_path, monkeypatch, fleet):
     lost = results.survey([tmp_path]).cards.iloc[-1]
     assert (lost["host"], lost["index"], lost["sessions"]) == ("n1", 4, 0)
     assert lost["not_measured"]
+    with pytest.raises(DataFileError, match=r"n1-4-1\.parquet: .*no NVIDIA driver|n1-4-1\.parquet: card 4 is not here"):
+        card("--measured", tmp_path / "n1-4-1.parquet", "--fleet", tmp_path)
+    other = files.read_table(tmp_path / "n1-3-1.parquet", MEASUREMENT_SCHEMA).to_pandas()
+    for name, changes in (("n1-5-1", {}), ("n1-6-1", {"power_w": None}), ("a30-0-1", {"gpu_name": "NVIDIA A30"})):
+        table = pa.Table.from_pandas(other.assign(**changes), MEASUREMENT_SCHEMA, preserve_index=False)
+        files.write_table(table, (tmp_path if name.startswith("n1") else tmp_path / "a30") / f"{name}.parquet")
+    fleet_files = [option for index in range(4) for option in ("--fleet", tmp_path / f"n1-{index}-1.parquet")]
+    with pytest.raises(ClockwattError, match=r"no other NVIDIA A30, only virtual H200 \(4 cards\)"):
+        card("--measured", tmp_path / "a30" / "a30-0-1.parquet", *fleet_files)
+    (tmp_path / "a30" / "a30-0-1.parquet").unlink()
+    found = results.survey([tmp_path])
+    assert f"{other['gpu_uuid'][0]} was measured as n1 3 and n1 5." in "\n".join(found.limits)
+    assert found.cards.loc[found.cards["index"] == 6, "not_measured"].str.startswith("power was not measured").all()
 
 
 def test_a_job_of_the_survey_asks_for_all_cards_of_its_node():

@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-FIGURES = ("cards", "positions", "temperature", "placement")
+FIGURES = ("cards", "positions", "temperature", "programs", "placement")

@@ -25,8 +25,9 @@ from clockwatt.studies.survey.cards import differences, from_median_card, not_me
 from clockwatt.studies.survey.figures import draw_cards, draw_positions, draw_temperature
 from clockwatt.studies.survey.observations import COMPARED, observations, parquet_files, read
 from clockwatt.studies.survey.placement import draw_placement, gains, halves
-from clockwatt.studies.survey.spread import spread
+from clockwatt.studies.survey.spread import draw_programs, of_cards, spread
 
+_NOTHING_USABLE = "power was not measured, or another version of clockwatt measured"
 VARIANCE_FILE, CARDS_FILE, PROGRAMS_FILE = "variance.csv", "cards.csv", "programs.csv"
 
 
@@ -50,7 +51,7 @@ class Survey:
     rows, observed
         As `read` and `observations` return them.
     programs
-        As `spread` returns them.
+        As `of_cards` returns them.
     """
 
     model: str
@@ -73,8 +74,9 @@ def survey(paths: Sequence[Path]) -> Survey:
     DataFileError
         See `read`.
     """
-    rows = read(paths)
-    lost = not_measured(parquet_files(paths))
+    rows, measured = read(paths), parquet_files(paths)
+    empty = dict.fromkeys({path.stem for path in measured} - set(rows["file"]), _NOTHING_USABLE)
+    lost = empty | not_measured(measured)
     models = sorted(rows["gpu_name"].unique())
     if len(models) > 1:
         raise ClockwattError(f"measurements of several models: {', '.join(models)}. Give those of one.")
@@ -86,7 +88,9 @@ def survey(paths: Sequence[Path]) -> Survey:
             f"{count} cards with energy are too few. Measure {variance.FEWEST_CARDS} or more.{missing}"
         )
     levels, limits = variance.levels_of(observed)
-    parts, outlying, indices = {}, {}, _indices(rows)
+    places = _places(rows)
+    limits += _several_places(places)
+    parts, outlying, indices = {}, {}, places.groupby("gpu_uuid", sort=False)["index"].first()
     for name, of_quantity in observed.groupby("quantity", sort=False):
         split = variance.split(variance.MixedModel.of(of_quantity, levels))
         shown = {f"{level}_{column}": split.loc[level, column] for level in split.index for column in split.columns}
@@ -100,15 +104,15 @@ def survey(paths: Sequence[Path]) -> Survey:
         levels.append(variance.POSITION)
     else:
         limits.append("Card and position: 3 nodes with cards at the same indices are needed.")
-    cards = _cards(rows, observed, pd.DataFrame(outlying), lost)
-    return Survey(
-        models[0], cards, split_parts, [*levels, variance.REST], limits, rows, observed, spread(parquet_files(paths))
-    )
+    cards = _cards(rows, observed, indices, pd.DataFrame(outlying), lost)
+    return Survey(models[0], cards, split_parts, [*levels, variance.REST], limits, rows, observed, of_cards(measured))
 
 
-def _cards(rows: pd.DataFrame, observed: pd.DataFrame, outlying: pd.DataFrame, lost: dict[str, str]) -> pd.DataFrame:
+def _cards(
+    rows: pd.DataFrame, observed: pd.DataFrame, indices: pd.Series, outlying: pd.DataFrame, lost: dict[str, str]
+) -> pd.DataFrame:
     of_card = rows.groupby("gpu_uuid", sort=False)
-    cards = of_card.agg(host=("host", "first"), sessions=("session_id", "nunique")).assign(index=_indices(rows))
+    cards = of_card.agg(host=("host", "first"), sessions=("session_id", "nunique")).assign(index=indices)
     cards = cards.join(differences(observed)).rename_axis("card").reset_index()
     names = [", ".join(outlying.columns[row]) for row in outlying.reindex(cards["card"]).to_numpy(bool)]
     cards = cards.assign(outlier=names, not_measured="").sort_values(["host", "index"], ignore_index=True)
@@ -117,12 +121,25 @@ def _cards(rows: pd.DataFrame, observed: pd.DataFrame, outlying: pd.DataFrame, l
     return pd.concat([cards, missing], ignore_index=True) if lost else cards
 
 
-def _indices(rows: pd.DataFrame) -> pd.Series:
-    """Return the index of each card in its node, by the name of its file; NaN if unknown."""
-    cards = rows.groupby("gpu_uuid", sort=False)[["host", "file"]].first()
+def _places(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return `gpu_uuid`, `host` and `index` in it, by the name of the file (NaN if unknown), of each file."""
+    of_files = rows.groupby(["gpu_uuid", "file"], sort=False)["host"].first().reset_index()
     # a node's name may end with a number
-    after_host = [name.removeprefix(host) for host, name in cards.itertuples(index=False)]
-    return pd.Series([place(f"node{name}")[1] for name in after_host], cards.index)
+    after_host = [file.removeprefix(host) for _, file, host in of_files.itertuples(index=False)]
+    return of_files.assign(index=[place(f"node{name}")[1] for name in after_host])
+
+
+def _several_places(places: pd.DataFrame) -> list[str]:
+    """Return a sentence for each card that stands in files of several places."""
+    known = places.dropna(subset="index").drop_duplicates(["gpu_uuid", "host", "index"])
+    names: dict[str, list[str]] = {}
+    for card, host, index in known[["gpu_uuid", "host", "index"]].itertuples(index=False):
+        names.setdefault(card, []).append(f"{host} {index:.0f}")
+    return [
+        f"{card} was measured as {' and '.join(of_card)}. If nobody moved it, remove the file with the wrong name."
+        for card, of_card in names.items()
+        if len(of_card) > 1
+    ]
 
 
 def write(found: Survey, folder: Path) -> None:
@@ -135,7 +152,7 @@ def write(found: Survey, folder: Path) -> None:
     """
     write_text(found.variance.rename_axis("quantity").to_csv(), folder / VARIANCE_FILE)
     write_text(found.cards.to_csv(index=False), folder / CARDS_FILE)
-    write_text(found.programs.to_csv(index=False), folder / PROGRAMS_FILE)
+    write_text(spread(found.programs).to_csv(index=False), folder / PROGRAMS_FILE)
     measured = found.cards[found.cards["sessions"] > 0]
     quantities = list(found.variance.index)
     strips = _strips(found.observed, measured)
@@ -148,6 +165,7 @@ def write(found: Survey, folder: Path) -> None:
         save(draw_cards(strips, labels, found.model), strips, figures, "cards")
         save(draw_positions(found.cards, quantities, found.model), found.cards, figures, "positions")
         save(draw_temperature(states, found.model), states, figures, "temperature")
+        save(draw_programs(found.programs, found.model), found.programs, figures, "programs")
         save(draw_placement(gained, found.model), gained, figures, "placement")
 
 

@@ -1,14 +1,15 @@
 """How far cards differ in programs, beside properties of the programs.
 
 ```
-programs.csv     a row for each program: spread between cards, time, power, FLOP per byte, share at the power limit
+programs.csv              a row for each program: limit, spread between cards, time, power, FLOP per byte
+figures/programs.csv      a row for each program and card: difference from the median card
 ```
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,46 +17,52 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
+from matplotlib.figure import Figure
 
 from clockwatt.config import NetworkConfig, SurveyStudyConfig
+from clockwatt.figures import style
 from clockwatt.gpu.interface import SW_POWER_CAP, THROTTLE_REASONS
+from clockwatt.gpu.specs import spec_or_none
 from clockwatt.io import files
+from clockwatt.measure.card import FLOP_PER_BYTE
+from clockwatt.schema.execution import ExecutionSettings
 from clockwatt.schema.records import MEASUREMENT_SCHEMA, OK
 from clockwatt.studies.survey.measured_programs import NETWORKS, operations
 
 _PROGRAMS = b"programs"
 _POWER_LIMIT = THROTTLE_REASONS[SW_POWER_CAP]
-_COLUMNS = ["subject_id", "gpu_uuid", "status", "time_eager_s", "power_w", "throttle_reasons"]
+_COLUMNS = [
+    "subject_id", "gpu_uuid", "gpu_name", "dtype", "execution", "status", "time_eager_s", "time_host_s",
+    "time_device_s", "power_w", "power_limit_w", "throttle_reasons",
+]  # fmt: skip
+_AT_LIMIT = 0.9
+"""Least share of the limit that a measurement draws at the limit: bursts of short kernels meet it far below."""
+LIMITS = ("power limit", "compute", "memory", "host", "not known")
+"""What limits a program."""
 
 
 def named(measurements: pa.Table, study: SurveyStudyConfig) -> pa.Table:
-    """Return measurements with the name of each program, and the FLOP per byte of operations, in the metadata."""
-    programs = {
-        row.operation_id: [name, row.flops / (row.bytes_read + row.bytes_written)]
-        for name, row in operations(study).items()
-    } | {
-        NetworkConfig.model_validate(entry).network_id: [name, np.nan]
+    """Return measurements of `measure_card` with name and FLOP per byte of each program in the metadata."""
+    about = measurements.schema.metadata or {}
+    of_subject = json.loads(about.get(FLOP_PER_BYTE, b"{}"))
+    names = {row.operation_id: name for name, row in operations(study).items()} | {
+        NetworkConfig.model_validate(entry).network_id: name
         for name, entry in NETWORKS.items()
         if name in study.programs
     }
-    about = (measurements.schema.metadata or {}) | {_PROGRAMS: json.dumps(programs).encode()}
-    return measurements.replace_schema_metadata(about)
+    programs = {subject: [name, of_subject.get(subject, np.nan)] for subject, name in names.items()}
+    return measurements.replace_schema_metadata(about | {_PROGRAMS: json.dumps(programs).encode()})
 
 
-def spread(paths: Iterable[Path]) -> pd.DataFrame:
-    """Return how far cards differ in each program, those that differ most in time first.
-
-    Parameters
-    ----------
-    paths
-        Files of the survey.
+def of_cards(paths: Iterable[Path]) -> pd.DataFrame:
+    """Return the programs of each card of files of the survey.
 
     Returns
     -------
     pandas.DataFrame
-        `program`, `cards`; `time_s` and `power_w`, medians of the cards; `time_spread` and `power_spread`,
-        (max − min) / median of the cards; `time_deviation`, standard deviation of the cards, relative;
-        `flop_per_byte`, NaN for networks; `at_power_limit`, share of the measurements that the power limit slowed.
+        `program`, `limit` (one of `LIMITS`), `card`, `time_s` and `power_w` (medians), `time_difference` and
+        `power_difference` from the median card, relative, `flop_per_byte`, and `at_power_limit`, the share of all
+        measurements of the program that the power limit slowed.
     """
     names: dict[str, list[Any]] = {}
     tables = []
@@ -65,19 +72,96 @@ def spread(paths: Iterable[Path]) -> pd.DataFrame:
         tables.append(table.to_pandas())
     rows = pd.concat(tables, ignore_index=True)
     rows = rows[rows["subject_id"].isin(names) & (rows["status"] == OK) & rows["time_eager_s"].notna()]
-    found = [_row(names[str(subject)], own) for subject, own in rows.groupby("subject_id")]
+    found = [_of_cards(own, *names[str(subject)]) for subject, own in rows.groupby("subject_id")]
     columns = [
-        "program", "cards", "time_s", "power_w", "time_spread", "power_spread", "time_deviation", "flop_per_byte",
+        "program", "limit", "card", "time_s", "power_w", "time_difference", "power_difference", "flop_per_byte",
         "at_power_limit",
     ]  # fmt: skip
-    return pd.DataFrame(found, columns=columns).sort_values("time_spread", ascending=False, ignore_index=True)
+    return pd.concat(found, ignore_index=True)[columns] if found else pd.DataFrame(columns=columns)
 
 
-def _row(program: Sequence[Any], rows: pd.DataFrame) -> Sequence[Any]:
-    name, flop_per_byte = program
-    cards = rows.groupby("gpu_uuid")[["time_eager_s", "power_w"]].median()
-    spreads = (cards.max() - cards.min()) / cards.median()
-    capped = rows["throttle_reasons"].map(lambda reasons: reasons is not None and _POWER_LIMIT in reasons)
-    return (
-        name, len(cards), *cards.median(), *spreads, np.log(cards["time_eager_s"]).std(), flop_per_byte, capped.mean(),
-    )  # fmt: skip
+def _of_cards(rows: pd.DataFrame, name: str, flop_per_byte: float) -> pd.DataFrame:
+    reasons = rows["throttle_reasons"].map(lambda reasons: reasons is not None and _POWER_LIMIT in reasons)
+    capped = (reasons & ~(rows["power_w"] < _AT_LIMIT * rows["power_limit_w"])).mean()
+    cards = rows.groupby("gpu_uuid")[["time_eager_s", "power_w"]].median().set_axis(["time_s", "power_w"], axis=1)
+    differences = (cards / cards.median() - 1).set_axis(["time_difference", "power_difference"], axis=1)
+    limit = "power limit" if capped > 0.5 else _other_limit(rows, flop_per_byte)
+    found = cards.join(differences).rename_axis("card").reset_index()
+    return found.assign(program=name, limit=limit, flop_per_byte=flop_per_byte, at_power_limit=capped)
+
+
+def _other_limit(rows: pd.DataFrame, flop_per_byte: float) -> str:
+    """Return what limits a program below the power limit: its FLOP per byte are compared with those of the GPU."""
+    if (rows["time_host_s"] > rows["time_device_s"]).mean() > 0.5:
+        return "host"
+    row = rows.iloc[0]
+    spec, tf32 = spec_or_none(row["gpu_name"]), ExecutionSettings(row["execution"]).matrix_tf32
+    if spec is None or np.isnan(flop_per_byte):
+        return "not known"
+    of_gpu = spec.peak_flops(row["dtype"], tf32=tf32, matrix=True) / spec.bandwidth_bytes_s
+    return "compute" if flop_per_byte > of_gpu else "memory"
+
+
+def spread(cards: pd.DataFrame) -> pd.DataFrame:
+    """Return how far cards differ in each program, those that differ most in time first.
+
+    Parameters
+    ----------
+    cards
+        As `of_cards` returns them.
+
+    Returns
+    -------
+    pandas.DataFrame
+        `program`, `limit`, `cards` (their number); `time_s` and `power_w`, medians of the cards; `time_spread` and
+        `power_spread`, (max − min) / median of the cards; `time_deviation`, standard deviation of the cards, relative;
+        `flop_per_byte` and `at_power_limit` as in `of_cards`.
+    """
+    differences = ["time_difference", "power_difference"]
+    cards = cards.astype(dict.fromkeys(["time_s", "power_w", *differences], float))
+    groups = cards.groupby("program", sort=False)
+    first, medians = groups.first(), groups[["time_s", "power_w"]].median()
+    ranges = groups[differences].max() - groups[differences].min()
+    columns = {
+        "limit": first["limit"],
+        "cards": groups.size(),
+        "time_s": medians["time_s"],
+        "power_w": medians["power_w"],
+        "time_spread": ranges["time_difference"],
+        "power_spread": ranges["power_difference"],
+        "time_deviation": cards.assign(log=np.log1p(cards["time_difference"])).groupby("program")["log"].std(),
+        "flop_per_byte": first["flop_per_byte"],
+        "at_power_limit": first["at_power_limit"],
+    }
+    found = pd.DataFrame(columns).rename_axis("program").reset_index()
+    return found.sort_values("time_spread", ascending=False, ignore_index=True)
+
+
+def draw_programs(cards: pd.DataFrame, where: str) -> Figure:
+    """Draw each card's difference from the median card in each program, coloured by what limits the program.
+
+    Parameters
+    ----------
+    cards
+        As `of_cards` returns them.
+    where
+        Model of the cards.
+    """
+    if cards.empty:
+        return style.nothing("the survey measured no programs.")
+    names = [name for limit in LIMITS for name in cards.loc[cards["limit"] == limit, "program"].unique()]
+    shown = style.entries([limit for limit in LIMITS if limit in set(cards["limit"])])
+    figure, (panels,) = style.panels(1, 2, height_in=0.5 + 0.2 * len(names), share_y=True)
+    for axes, quantity in zip(panels, ("time", "power"), strict=True):
+        for entry in shown:
+            own = cards[cards["limit"] == entry.label]
+            at = own["program"].map(names.index)
+            axes.plot(100 * own[f"{quantity}_difference"], at, entry.marker, color=entry.colour, alpha=0.5)
+        axes.axvline(0, color=style.GREY, linewidth=0.8, zorder=1)
+        axes.set_xlabel(quantity)
+        style.percent(axes, "x")
+    panels[0].set_yticks(range(len(names)), labels=names)
+    panels[0].invert_yaxis()
+    style.legend(figure, shown, f"{where}: difference from the median card, by what limits the program")
+    style.footer(figure, "A point is a card. At the power limit, power is the same on all cards and time differs.")
+    return figure
