@@ -19,7 +19,7 @@ def doctor(cluster, *arguments):
 def test_partitions_gpus_and_accounting_are_seen(accounting_cluster, tmp_path):
     said = doctor(accounting_cluster, "--write-config", str(tmp_path / "config.yaml"))
     assert said.returncode == 0, said.stdout + said.stderr
-    for expected in ("gres gpu:a30:1", "gres gpu:rtx2080ti:1", "accounting is on: slurm-status-command: sacct"):
+    for expected in ("gres gpu:a30:1", "gres gpu:rtx2080ti:1", "accounting is on. Set slurm-status-command: sacct"):
         assert expected in said.stdout
     proposed = load(tmp_path / "config.yaml")
     assert {label: (gpu.device, gpu.slurm.partition, gpu.slurm.gres) for label, gpu in proposed.gpus.items()} == {

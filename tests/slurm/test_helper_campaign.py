@@ -119,8 +119,8 @@ def test_doctor_says_what_works_in_a_job(node):
         "srun", "--quiet", "-n1", "--mem=2000", "--gres=gpu:a30:1", sys.executable, "-m", "clockwatt", "doctor",
         COLUMNS="200", **node.nvml.environ,
     )  # fmt: skip
-    assert "helper: it answers in job" in done.stdout, done.stdout + done.stderr
-    assert "slurm: this node's Slurm has no gpu_nvml plugin" in done.stdout
+    assert "helper: works for the GPUs of job" in done.stdout, done.stdout + done.stderr
+    assert "slurm: Slurm on this node has no gpu_nvml plugin" in done.stdout
 
 
 def test_slurm_holds_a_step_beside_the_one_that_measures(node, tmp_path):

@@ -78,7 +78,7 @@ def test_slurm_is_described(tmp_path, monkeypatch):
         ("ok", "slurm 23.11.4"),
         ("ok", "partition rivulet: 2 GPUs per node, gres gpu:A30:1"),
         ("ok", "partition rivulet: 8 GPUs per node, gres gpu:RTX2080Ti:1"),
-        ("ok", "accounting is on: slurm-status-command: sacct in profiles/slurm/config.yaml"),
+        ("ok", "accounting is on. Set slurm-status-command: sacct in profiles/slurm/config.yaml"),
     ]
 
 
@@ -89,7 +89,7 @@ def test_no_slurm(tmp_path, monkeypatch):
 
 def test_no_gpu(nvml, in_worker):
     nvml.install()
-    assert ("missing", "nvml: needs a GPU") in lines(in_worker(doctor.examine), "clock control")
+    assert ("missing", "unknown without a GPU") in lines(in_worker(doctor.examine), "clock control")
 
 
 @pytest.mark.parametrize(

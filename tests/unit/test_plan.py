@@ -120,7 +120,7 @@ def test_shards_of_about_an_hour_are_recommended(tmp_path: Path) -> None:
 
 def test_few_operations_in_many_shards_take_less_than_an_hour(catalogue: Path, capsys: pytest.CaptureFixture) -> None:
     show_plan(plan_of(campaign(shards=4), catalogue))
-    assert "With `shards: 1`, a job takes about an hour or less (now: 4)." in capsys.readouterr().out
+    assert "With the key `shards: 1`, a job would take about an hour or less (now: 4)." in capsys.readouterr().out
 
 
 def test_a_catalogue_that_lacks_a_network_is_not_used(catalogue: Path) -> None:

@@ -113,7 +113,7 @@ def test_where_all_is_done_the_results_and_what_comes_next_are_named(campaign):
     assert lines[0] == "Campaign mine: all is done, after 1:01:40."
     assert counts(lines, "measure") == ["12", "·", "·", "·"]
     text = "\n".join(lines)
-    assert "8 and 4 that compare sessions, all on virtual GPUs; 11 ok, 1 out of memory." in text
+    assert "Measurements: 8, all on virtual GPUs, 1 out of memory." in text
     assert f"snakemake --report {campaign.results_dir}/index.html" in text
     assert "clockwatt predict resnet18 --input 1,3,64,64 --precision tf32 --gpu a30 --point sm900" in text
     assert f"{campaign.results_dir}/explore.html" in text

@@ -22,7 +22,6 @@ from clockwatt.cli.printing import (
     with_ends,
 )
 from clockwatt.cli.tables import table_of
-from clockwatt.config import OperatingPoint
 from clockwatt.predict.answer import CALIBRATE_HOST, COMPOSED, MEASURED, PREDICTED, QUANTITIES
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 
 UNITS = {"time_s": ("time", "s"), "power_w": ("mean power", "W"), "energy_j": ("energy", "J")}
 _MOST_OPERATIONS = 5
-_COSTS_MOST = "operations that cost most"
+_TAKE_MOST = "operations that take most time"
 _INTERVALS = {
     "measured": "90 % intervals, from differences between cards of one model and between hosts.",
     "conformal": "90 % intervals, calibrated on the errors of {networks} held-out networks.",
@@ -55,7 +54,7 @@ def print_answer(answer: Answer, more: Mapping[str, Any] = MappingProxyType({}),
     console.print(headline(answer), soft_wrap=True, style="bold", highlight=False)
     console.print()
     console.print(_sources(answer, verbose=verbose))
-    for line in _below(answer, more):
+    for line in _below(answer, more, verbose=verbose):
         print(line)
     if answer.detail is not None:
         console.print()
@@ -87,8 +86,7 @@ def headline(answer: Answer) -> str:
 def question(answer: Answer) -> str:
     """`resnet50 32×3×224×224, inference, TF32, H200`."""
     gpu = answer.gpu_name.removeprefix("NVIDIA ")
-    point = OperatingPoint.parse(answer.point)
-    where = gpu if answer.point == "default" else f"{gpu} at {point.in_words}"
+    where = gpu if answer.point == "default" else f"{gpu} at {answer.point}"
     virtual = " (VIRTUAL GPU)" if answer.virtual else ""
     return f"{passed(answer)}, {precision(answer)}, {where}{virtual}"
 
@@ -108,7 +106,7 @@ def _sources(answer: Answer, *, verbose: bool) -> Table:
         words, unit = UNITS[name]
         cells = (with_ends(getattr(one, name), one.intervals.get(name), unit) for one in shown.values())
         table.add_row(words, *cells)
-    for name, words in (("device_s", "device"), ("host_s", "host")):
+    for name, words in (("device_s", "device time"), ("host_s", "host time")):
         value = getattr(answer.expected, name)
         if value is not None:
             cell = with_ends(value, answer.intervals.get(name), "s")
@@ -116,14 +114,15 @@ def _sources(answer: Answer, *, verbose: bool) -> Table:
     return table
 
 
-def _below(answer: Answer, more: Mapping[str, Any]) -> Iterator[str]:
+def _below(answer: Answer, more: Mapping[str, Any], *, verbose: bool) -> Iterator[str]:
     """Phases, throughput, ratios, what was measured now, and the host where it limits the pass."""
     if answer.phases:
-        yield ", ".join(f"{name} {quantity(seconds, 's')}" for name, seconds in answer.phases.items()) + "."
+        phases = ", ".join(f"{name} {quantity(seconds, 's')}" for name, seconds in answer.phases.items())
+        yield f"Time of the phases: {phases}."
     if answer.memory is not None:
-        yield memory_words(answer.memory)
+        yield memory_words(answer.memory, verbose=verbose)
     if answer.items_per_joule:
-        yield f"{rounded(answer.items_per_joule)} {answer.unit}/J."
+        yield f"{rounded(answer.items_per_joule)} {answer.unit} per joule."
     if (line := sum_words([answer])) is not None:
         yield line
     if answer.relative_to is not None:
@@ -136,23 +135,19 @@ def _below(answer: Answer, more: Mapping[str, Any]) -> Iterator[str]:
     if answer.host is not None and answer.host.paced_by == "host":
         yield _host_bound(answer.host)
     if not answer.measured_point and answer.intervals:
-        yield "Not measured at this operating point: extrapolated with the clock model."
+        yield f"{answer.point} was not measured: estimated from other clocks."
 
 
 def _host_bound(host: HostAnswer) -> str:
     saved = f" CUDA graphs would save {quantity(host.graph_saves_s, 's')}." if host.graph_saves_s > 0 else ""
-    bound = "Host-bound: the CPU issues kernels more slowly than the GPU runs them."
-    if host.name is not None:
-        return f"{bound}{saved}"
-    hosts = f"hosts whose host time is {host.low:.2f} to {host.high:.2f} times the median"
-    covered = hosts if host.low < host.high else "only the measured host"
-    return f"{bound} The interval covers {covered}. For your host, run `{CALIBRATE_HOST}`.{saved}"
+    bound = f"Host-bound: the CPU launches kernels more slowly than the GPU runs them.{saved}"
+    return bound if host.name is not None else f"{bound} To predict for your host, run `{CALIBRATE_HOST}` on it."
 
 
 def _operations(answer: Answer) -> Table:
     """Return the operations that take most device time, with their parts of the time and energy of the pass."""
     numbers = ("calls", "time", "time %", "energy %")
-    table = table_of(_COSTS_MOST, *numbers, "source", right=numbers)
+    table = table_of(_TAKE_MOST, *numbers, "source", right=numbers)
     for row in answer.breakdown().head(_MOST_OPERATIONS).to_dict("records"):
         share = (
             "–" if row["energy_share"] != row["energy_share"] else f"{100 * row['energy_share']:.0f}"

@@ -115,6 +115,6 @@ def calibrate_links(campaign: config.CampaignConfig, label: str, file: Path, cou
     profile.write(file)
     (fit, *_) = [one for one in profile.fits if one.kind == ALL_REDUCE]
     say(
-        f"{profile.name}, {fit.gpus} {profile.gpu_name}: all-reduce {1e6 * fit.latency_s:.0f} µs + bytes / "
-        f"{1e-9 * fit.bytes_per_s:.3g} GB/s, measured in {profile.seconds:.0f} s; the profile is {file}"
+        f"{file}: links of {fit.gpus} {profile.gpu_name} ({profile.name}), measured in {profile.seconds:.0f} s. "
+        f"All-reduce: latency {1e6 * fit.latency_s:.0f} µs, bandwidth {1e-9 * fit.bytes_per_s:.3g} GB/s."
     )

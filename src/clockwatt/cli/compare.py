@@ -66,7 +66,7 @@ def print_comparison(first: Answer, second: Answer) -> None:
 
     relative = second.relative_to
     assert relative is not None
-    table = table_of("", "A (90 %)", "B (90 %)", "B / A (90 %)", "")
+    table = table_of("", "A (90 %)", "B (90 %)", "B / A (90 %)", "B takes")
     both = {"A": first, "B": second}
     for name, (words, unit) in UNITS.items():
         cells = (with_ends(getattr(one, name), one.intervals.get(name), unit) for one in both.values())

@@ -71,11 +71,20 @@ def fit_memory(
     if as_json:
         print(json.dumps(largest.to_dict() | ({} if free is None else {"free_bytes_at_start": free[0]}), indent=2))
         return
-    question = f"{request.network}, {request.pass_}, {request.execution(sized(1).variant).words}, {request.gpus[0]}"
+    network = f"{request.network} {_shape(sized(1), dimension)}"
+    question = f"{network}, {request.pass_}, {request.execution(sized(1).variant).words}, {request.gpus[0]}"
     print(f"{question}: {_LARGEST[dimension]}: {largest.size:,} {others}.")
-    print(memory_words(largest.memory, f"Memory with {dimension} {largest.size:,}"))
+    print(memory_words(largest.memory, f"Memory with {dimension} = {largest.size:,}"))
     if free is not None:
         print(f"At the start {binary(free[0])} of {binary(free[1])} were free.")
+
+
+def _shape(network: NetworkConfig, dimension: str) -> str:
+    """`batch×3×224×224`: the shape of the first input, with what is varied by its name."""
+    shape = list(map(str, network.first_input.shape))
+    if dimension != "layers":
+        shape[("batch", "sequence").index(dimension)] = dimension
+    return "×".join(shape)
 
 
 def _gpu() -> str:

@@ -72,7 +72,7 @@ def layers(
     if profiled is not None:
         _print_measured(table, profiled)
     if answer.memory is not None:
-        print(memory_words(answer.memory))
+        print(memory_words(answer.memory, verbose=True))
         rest = answer.memory.allocated_bytes - table["memory_bytes"].sum()
         print(f"About {binary(rest)} are workspaces and temporary tensors, which belong to no module.")
     for warning in warnings_of([answer]):

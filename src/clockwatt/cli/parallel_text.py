@@ -39,8 +39,8 @@ def print_parallel(answer: ParallelAnswer) -> None:
     lines = [
         f"One GPU: {quantity(single.time_s, 's')}, {quantity(single.energy_j, 'J')}.",
         f"Communications over {answer.links}: {quantity(answer.communication_s, 's')}.",
-        f"Device {quantity(answer.device_s, 's')}, of which it waits {quantity(answer.exposed_s, 's')} for {other}.",
-        f"Host {quantity(answer.host_s, 's')}{host}. This answer has no intervals.",
+        f"Device time: {quantity(answer.device_s, 's')}; waiting for {other}: {quantity(answer.exposed_s, 's')} of it.",
+        f"Host time: {quantity(answer.host_s, 's')}{host}.",
         *(f"Warning: {warning}" for warning in answer.warnings),
     ]
     print(*lines, sep="\n")

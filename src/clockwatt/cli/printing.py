@@ -73,10 +73,7 @@ def sum_words(answers: Iterable[Answer]) -> str | None:
     gpus = dict.fromkeys(answer.gpu for answer in answers if answer.expected.device_s is None)
     if not gpus:
         return None
-    named = " and ".join(gpus)
-    return (
-        f"Time on {named}: sum of operations timed in a loop. If the host limits the pass, time and energy are too low."
-    )
+    return f"On {' and '.join(gpus)}, time and energy are too low if the pass is host-bound."
 
 
 def warnings_of(answers: Iterable[Answer]) -> list[str]:
@@ -120,11 +117,11 @@ def tf32_words(answer: Answer, where: str = "") -> str | None:
     return f"With --precision tf32{where}: {', '.join(takes)}, {other.source}{'; ' * bool(less)}{', '.join(less)}."
 
 
-def memory_words(memory: PassMemory, of: str = "Memory") -> str:
-    """`Memory: 2.9 GiB (2.84–3.06) allocated, 3.4 GiB reserved, of 140 GiB: fits. At the peak: inputs 18 MiB, …`."""
+def memory_words(memory: PassMemory, of: str = "Memory", *, verbose: bool = False) -> str:
+    """`Memory: 2.9 GiB allocated, 3.4 GiB reserved, of 140 GiB: fits.`; `verbose` adds the interval and the parts."""
     from clockwatt.predict.memory import CONTEXT_BYTES
 
-    ends = (memory.allocated_low_bytes, memory.allocated_high_bytes)
+    ends = (memory.allocated_low_bytes, memory.allocated_high_bytes) if verbose else None
     of += " of the eager pass" * memory.eager
     text = f"{of}: {binary(memory.allocated_bytes, ends)} allocated, {binary(memory.reserved_bytes)} reserved"
     if memory.gpu_bytes is not None:
@@ -137,6 +134,8 @@ def memory_words(memory: PassMemory, of: str = "Memory") -> str:
         whole = binary(memory.gpu_bytes)
         shared = memory.used_bytes != CONTEXT_BYTES
         text += f"; {binary(free)} of {whole} are free: {verdict}" if shared else f", of {whole}: {verdict}"
+    if not verbose:
+        return f"{text}."
     parts = (f"{name.replace('_', ' ')} {binary(size)}" for name, size in memory.parts.items() if size)
     return f"{text}. At the peak: {', '.join(parts)}."
 
@@ -180,23 +179,15 @@ def _below_choices(answer: Recommendation, more: Mapping[str, Any], *, verbose: 
     def place(one: Answer) -> str:
         return f"{one.gpu} at {one.point}{f' in {one.execution}' if several else ''}"
 
-    if len(answer.platforms) > 1:
-        others = ", ".join(
-            f"{place(one)} ({answer.times_the_best(one):.2f} × the {answer.objective})" for one in answer.platforms[1:]
-        )
-        where = place(best).replace(best.gpu, f"{best.gpu} ({best.gpu_name})", 1)
-        each = "each at its best" if several else "each at its best operating point"
-        yield f"Best GPU: {where}. Other GPUs, {each}: {others}."
-    else:
-        yield f"Best: {place(best)}."
-    if {one.point for one in answer.candidates} == {"default"}:
-        yield "Only default was measured. To choose a clock or power limit, measure several in a campaign."
+    yield f"Best: {place(best)}."
     if answer.as_good > 1:
         names = ", ".join(place(one) for one in answer.candidates[1 : answer.as_good])
-        yield f"May be as good as the best: {f'the first {answer.as_good} rows' if several else names}."
+        yield f"Perhaps as good: {f'the first {answer.as_good} rows' if several else names}."
+    if {one.point for one in answer.candidates} == {"default"}:
+        yield "Only the point default was measured. To choose a clock, run a campaign at several clocks."
     of_best = "" if len(answer.platforms) == 1 else f" on {best.gpu}"
     if best.memory is not None:
-        yield memory_words(best.memory, f"Memory{of_best}")
+        yield memory_words(best.memory, f"Memory{of_best}", verbose=verbose)
     if (line := tf32_words(best, of_best)) is not None:
         yield line
     for label, now in more.get("measured_now", {}).items():
@@ -204,7 +195,7 @@ def _below_choices(answer: Recommendation, more: Mapping[str, Any], *, verbose: 
     yield from (f"Left out: {reason}" for reason in answer.left_out)
     if not several:
         differs = {one.gpu: precision(one) for one in answer.candidates if precision(one) != precision(best)}
-        yield from (f"{gpu} computes in {words}." for gpu, words in differs.items())
+        yield from (f"{gpu} has no TF32: it computes in {words}." for gpu, words in differs.items())
     if (line := sum_words(answer.candidates)) is not None:
         yield line
     yield from (f"Warning{of_best}: {warning}" for warning in warnings_of([best]))
@@ -219,6 +210,8 @@ def _below_choices(answer: Recommendation, more: Mapping[str, Any], *, verbose: 
         )
     if not verbose:
         return
+    for other in answer.platforms[1:]:
+        yield f"Best of {other.gpu}: {place(other)}, {answer.times_the_best(other):.2f} × the {answer.objective}."
     origins = {one.gpu: one.predictors for one in answer.candidates}
     yield f"Predictors: {'; '.join(f'{gpu}: {origin}' for gpu, origin in origins.items())}."
     yield from (f"Note: {note}" for note in best.notes)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _BARS = "▁▂▃▄▅▆▇█"
 _MOST_LINES = 24
 _POINT = 12
-"""Columns of an operating point, such as `1440 MHz *`; longer ones take several lines."""
+"""Columns of an operating point, such as `sm1440 *`; longer ones take several lines."""
 _FEWEST_POINTS = 2
 """From which there is something to draw against the clock."""
 _OF_A_NETWORK = {
@@ -97,24 +97,24 @@ def _print(shown: list[Overview], *, verbose: bool) -> None:
             first = gpu.points[0]
             print(f"{passed(first)}, {precision(first)}, {gpu.gpu} ({kind})")
             print_whole(_table(gpu, verbose=verbose))
-            print(*sparklines(gpu), *_below(gpu, verbose=verbose), "", sep="\n")
+            print(*(sparklines(gpu) if verbose else ()), *_below(gpu, verbose=verbose), "", sep="\n")
         for reason in one.left_out:
             print(f"Left out in {one.pass_}: {reason}")
     if (sums := sum_words(answer for one in shown for answer in one.answers)) is not None:
         print(sums)
-    print("In brackets: 90 % prediction intervals.")
+    print("In brackets: 90 % intervals.")
     unmeasured = [answer for one in shown for answer in one.answers if not answer.measured_point]
     if any(answer.intervals for answer in unmeasured):
-        print("* Not measured at this operating point: extrapolated with the clock model.")
+        print("* Not measured at this operating point: estimated from other clocks.")
     if not all(answer.intervals for answer in unmeasured):
-        print("* without interval: not measured there, with too few measured clocks for the clock model.")
+        print("* Without interval: not measured at this operating point, and too few other clocks were.")
 
 
 def _table(gpu: OnGpu, *, verbose: bool) -> Table:
     table = table_of("point", "", *(name for name, _ in UNITS.values()))
     table.columns[0].max_width, table.columns[0].no_wrap = _POINT, False
     for answer in gpu.points:
-        words = config.OperatingPoint.parse(answer.point).in_words + ("" if answer.measured_point else " *")
+        words = answer.point + ("" if answer.measured_point else " *")
         sources = list(columns(answer, verbose=verbose).items())
         for number, (source, estimate) in enumerate(sources):
             cells = (
@@ -157,19 +157,17 @@ def show_best_points(
     if as_json:
         print(json.dumps([best.to_dict() for best in found], indent=2))
         return
-    print("Operating points of least measured energy (all points, with intervals: `clockwatt show NETWORK`):")
+    print("Operating point of least measured energy. For all points: `clockwatt show NETWORK`.")
     for best in found[:most]:
         line = (
             f"  {best.network_id} {best.pass_} in {best.execution.words}, "
             f"{best.gpu}{' (VIRTUAL)' if best.virtual else ''}: "
             f"{quantity(best.energy_j, 'J')} in {quantity(best.time_s, 's')} at "
-            f"{config.OperatingPoint.parse(best.point).in_words}"
+            f"{best.point}"
         )
         if best.point != best.reference_point:
-            reference = config.OperatingPoint.parse(best.reference_point)
-            than = "its default clock" if reference.is_default else f"{reference.in_words}, its highest clock"
             less, more = 100 * best.less_energy, 100 * best.more_time
-            line += f"; {less:.0f} % less energy and {more:.0f} % more time than at {than}"
+            line += f"; {less:.0f} % less energy and {more:.0f} % more time than at {best.reference_point}"
         print(line)
     if len(found) > most:
         print(f"  … and {len(found) - most} more: clockwatt show --most {len(found)}")
@@ -197,10 +195,10 @@ def sparklines(gpu: OnGpu) -> list[str]:
             continue
         least = values.index(min(values))
         lines.append(
-            f"{words:>10}  {bars(values)}  least {quantity(values[least], unit)} at {clocks[least]} MHz, "
+            f"{words:>10}  {bars(values)}  least {quantity(values[least], unit)} at sm{clocks[least]}, "
             f"most {quantity(max(values), unit)}"
         )
-    return [*lines, f"{'':>10}  {clocks[0]} to {clocks[-1]} MHz"] if lines else []
+    return [*lines, f"{'':>10}  sm{clocks[0]} to sm{clocks[-1]}"] if lines else []
 
 
 def bars(values: list[float]) -> str:
@@ -216,7 +214,7 @@ def _below(gpu: OnGpu, *, verbose: bool) -> list[str]:
     lines += [f"Warning: {warning}" for warning in warnings_of(gpu.points)]
     point = gpu.points[0]
     if (line := tf32_words(point)) is not None:
-        lines.append(f"{config.OperatingPoint.parse(point.point).in_words}: {line}" if len(gpu.points) > 1 else line)
+        lines.append(f"{point.point}: {line}" if len(gpu.points) > 1 else line)
     errors = {words: gpu.errors(name) for name, (words, _) in UNITS.items()}
     if verbose and any(errors.values()):  # as are the rows that they are of
         shown = ", ".join(f"{words} {_errors(values)}" for words, values in errors.items() if values)

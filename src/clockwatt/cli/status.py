@@ -25,7 +25,7 @@ def status(
     results = Path(campaign.results_dir)
     catalogue_dir, store_dir = catalogue_dir or results / layout.CATALOGUE, store_dir or results / layout.STORE
     if not (catalogue_dir / layout.NETWORKS_FILE).exists():
-        print(f"{catalogue_dir}: missing, so the networks are traced now. `snakemake catalogue` writes it.")
+        print("Tracing the networks; this can take a minute.")
     with catalogue_for(campaign, catalogue_dir) as catalogue:
         points = stage.campaign_status(campaign, catalogue, store_dir)
     stage.show_status(points)

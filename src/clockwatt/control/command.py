@@ -29,8 +29,8 @@ class CommandMethod(Method):
     def advice(cls) -> Advice:
         """See `Method`."""
         return Advice(
-            False, "needs a script of your site that sets clocks",
-            "control: {method: command, set_command: …}, see config/README.md",
+            False, "needs a program of your site that sets clocks",
+            "name it in control.set_command: config/README.md",
         )  # fmt: skip
 
     def apply(self, point: OperatingPoint) -> None:

@@ -43,7 +43,7 @@ class HelperMethod(Method):
             return Advice(
                 False,
                 f"{helper} is not installed here",
-                "check inside a GPU job; an administrator installs it: privileged/README.md",
+                "an administrator can install it: privileged/README.md",
             )
         if _no_new_privileges():
             return Advice(
@@ -55,10 +55,8 @@ class HelperMethod(Method):
         except GpuError as error:
             return Advice(False, str(error))
         if answer["job"] is None:
-            return Advice(
-                True, "it answers; outside of Slurm jobs it sets clocks only for users that its configuration names"
-            )
-        return Advice(True, f"it answers in job {answer['job']}, and may set the GPUs of that job")
+            return Advice(True, "works in Slurm jobs, and outside of them for users that its configuration names")
+        return Advice(True, f"works for the GPUs of job {answer['job']}")
 
     def apply(self, point: OperatingPoint) -> None:
         """See `Method`."""

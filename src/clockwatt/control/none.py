@@ -12,7 +12,7 @@ class NoMethod(Method):
     @classmethod
     def advice(cls) -> Advice:
         """See `Method`."""
-        return Advice(True, "sets nothing, for point default")
+        return Advice(True, "works; measures only at default")
 
     def apply(self, point: OperatingPoint) -> None:
         """See `Method`."""

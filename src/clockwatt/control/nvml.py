@@ -32,8 +32,8 @@ class NvmlMethod(Method):
         if not _any_gpu():
             return Advice(False, "needs a GPU")
         if os.geteuid() != 0:
-            return Advice(False, "only root may set clocks itself", "helper, command or slurm, if they work here")
-        return Advice(True, "this is root (in a container the driver may still refuse)")
+            return Advice(False, "only root may set clocks", "use another method")
+        return Advice(True, "works: you are root")
 
     def apply(self, point: OperatingPoint) -> None:
         """See `Method`."""

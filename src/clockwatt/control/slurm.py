@@ -41,14 +41,14 @@ class SlurmMethod(Method):
         if "SLURM_JOB_ID" not in os.environ:
             return Advice(
                 False, "this is not a Slurm job",
-                "run this inside one, on a node with a GPU: srun --gres=gpu:1 clockwatt doctor",
+                "in a GPU job: srun --gres=gpu:1 clockwatt doctor",
             )  # fmt: skip
         if lacks_nvml(shown_config()):
             return Advice(
-                False, "this node's Slurm has no gpu_nvml plugin, without which --gpu-freq changes nothing",
-                "Slurm has to be built with NVML, and gres.conf to say AutoDetect=nvml",
+                False, "Slurm on this node has no gpu_nvml plugin",
+                "an administrator must build Slurm with NVML, and set AutoDetect=nvml in gres.conf",
             )  # fmt: skip
-        return Advice(True, "srun --gpu-freq can be tried where nothing else works; a clock not seen ends the job")
+        return Advice(True, "may work; a job ends if its clock is not set")
 
     def apply(self, point: OperatingPoint) -> None:
         """See `Method`."""

@@ -228,8 +228,8 @@ class HostAnswer:
 
 
 DIFFERENT_HOSTS = (
-    "The pass is host-bound on {}. The GPUs were measured on different or unknown hosts, and part of their difference "
-    "comes from the hosts. To predict all GPUs for one host, give `--host NAME`."
+    "The pass is host-bound on {}. The GPUs were measured with different or unknown hosts. To compare them on "
+    "one host, give `--host NAME`."
 )
 """Message of `different_hosts`, with a field for the GPUs."""
 

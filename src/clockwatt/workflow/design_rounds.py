@@ -60,10 +60,10 @@ def show_rounds(costs: list[RoundCost]) -> None:
     """Print what rounds cost as a table; nothing where there is no design."""
     if not costs:
         return
-    table = Table(title="rounds of the design, at one operating point")
+    table = Table(title="rounds of the key `design`, at one operating point")
     for heading in ("round", "GPU"):
         table.add_column(heading)
-    for heading in ("operations", "rows", "GPU-hours"):
+    for heading in ("operations", "measurements", "GPU-hours"):
         table.add_column(heading, justify="right")
     for cost in costs:
         table.add_row(str(cost.number), cost.label, str(cost.operations), str(cost.rows), f"{cost.gpu_hours:.2f}")

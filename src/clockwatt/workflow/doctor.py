@@ -118,7 +118,7 @@ def _gpus() -> Iterator[Finding]:
     try:
         installed = installed_gpus()
     except GpuError as error:
-        yield Finding("GPU", MISSING, str(error), "predictions, virtual GPUs and analysis work without a GPU")
+        yield Finding("GPU", MISSING, str(error), "predictions need no GPU")
         return
     if not installed:
         yield Finding(
@@ -165,9 +165,9 @@ def _sensors(gpu: Gpu) -> Iterator[Finding]:
     periods = update_periods_s(gpu, now_ns=time.monotonic_ns, wait=time.sleep)
     for sensor in POWER_SENSORS:
         if sensor not in periods:
-            yield Finding(topic, MISSING, f"sensor {sensor}", "nothing to do: its column stays empty")
+            yield Finding(topic, MISSING, f"sensor {sensor}", "its column stays empty")
         elif (period_s := periods[sensor]) is None:
-            yield Finding(topic, OK, f"sensor {sensor}, too steady just now to see its update period")
+            yield Finding(topic, OK, f"sensor {sensor}, update period unknown")
         else:
             yield Finding(topic, OK, f"sensor {sensor}, new value every {period_s * 1000:.0f} ms")
 
@@ -187,6 +187,11 @@ def _clocks(gpu: Gpu) -> Iterator[Finding]:
 
 
 def _control() -> Iterator[Finding]:
+    if not _installed():
+        yield Finding(
+            "clock control", MISSING, "unknown without a GPU", "in a GPU job: srun --gres=gpu:1 clockwatt doctor"
+        )
+        return
     for name in NAMES:
         advice = method_named(name).advice()
         yield Finding("clock control", OK if advice.works else MISSING, f"{name}: {advice.reason}", advice.fix)
@@ -222,7 +227,7 @@ def _slurm() -> Iterator[Finding]:
         )
     if status.command is not None:
         why = "accounting is on" if status.accounting else f"no accounting; MinJobAge is {status.min_job_age_s} s"
-        yield Finding("Slurm", OK, f"{why}: slurm-status-command: {status.command} in profiles/slurm/config.yaml")
+        yield Finding("Slurm", OK, f"{why}. Set slurm-status-command: {status.command} in profiles/slurm/config.yaml")
     else:
         yield Finding(
             "Slurm", MISSING, f"no accounting, and ended jobs are forgotten after {status.min_job_age_s} s",

@@ -156,9 +156,11 @@ def _with_energy(config: CampaignConfig, quantities: list[str] | None) -> bool:
 
 def show_plan(plan: Plan) -> None:
     """Print a plan as a table, with advice on the number of shards."""
-    table = Table(title=f"{plan.operations} operations and {plan.networks} networks, each pass counted")
+    table = Table(
+        title=f"{plan.operations} operations and {plan.networks} networks (inference and training count as two)"
+    )
     table.add_column("GPU", no_wrap=True)
-    for heading in ("points", "rows", "done", "jobs left", "GPU-h left", "files", "size"):
+    for heading in ("points", "measurements", "done", "jobs left", "GPU-hours left", "files", "size"):
         table.add_column(heading, justify="right")
     for gpu in plan.gpus:
         table.add_row(gpu.label, *map(str, (gpu.points, gpu.measurements, gpu.finished, gpu.jobs)),
@@ -172,9 +174,13 @@ def show_plan(plan: Plan) -> None:
                       style="bold")  # fmt: skip
     console = Console()
     console.print(table)
-    console.print(f"With `shards: {plan.recommended_shards}`, a job takes about an hour or less (now: {plan.shards}).")
+    if plan.recommended_shards != plan.shards:
+        console.print(
+            f"With the key `shards: {plan.recommended_shards}`, a job would take about an hour or less "
+            f"(now: {plan.shards})."
+        )
     if any(gpu.virtual for gpu in plan.gpus):
-        console.print("GPU-hours of virtual GPUs are simulated time. The run itself takes minutes.")
+        console.print("GPU-hours of virtual GPUs are simulated: the run takes minutes.")
 
 
 def _gpu_plan(

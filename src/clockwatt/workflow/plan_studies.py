@@ -142,7 +142,7 @@ def show_studies(plans: Sequence[StudyPlan]) -> None:
     table = Table(title="Studies: programs that are recorded")
     table.add_column("study", no_wrap=True)
     table.add_column("GPU", no_wrap=True)
-    for heading in ("programs", "done", "jobs left", "GPU-h left"):
+    for heading in ("programs", "done", "jobs left", "GPU-hours left"):
         table.add_column(heading, justify="right")
     for plan in plans:
         hours = "unknown" if plan.gpu_hours is None else f"{plan.gpu_hours:.1f}"

@@ -111,7 +111,9 @@ def show_pace(found: Pace | None) -> None:
     if found is None or not found.left:
         return
     end = datetime.now().astimezone() + timedelta(seconds=found.left_s)
-    Console().print(f"{found.rows_per_hour:.0f} rows an hour, {found.left} left: until about {end:%Y-%m-%d %H:%M}.")
+    Console().print(
+        f"{found.rows_per_hour:.0f} measurements an hour, {found.left} left: until about {end:%Y-%m-%d %H:%M}."
+    )
 
 
 def queue_lines(config: CampaignConfig, jobs: Iterable[QueuedJob], folder: Path) -> list[str]:
@@ -143,7 +145,7 @@ def show_status(points: list[PointStatus]) -> None:
     table = Table()
     table.add_column("GPU")
     table.add_column("point")
-    for heading in ("finished", "of", "left", "not ok"):
+    for heading in ("done", "of", "left", "failed"):
         table.add_column(heading, justify="right")
     for status in points:
         done = status.finished.total()

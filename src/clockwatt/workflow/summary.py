@@ -15,6 +15,7 @@ from pathlib import Path
 from clockwatt.config import CampaignConfig, GpuConfig
 from clockwatt.figures.names import figures
 from clockwatt.schema import layout
+from clockwatt.schema.records import OK
 from clockwatt.studies.parallel.names import STEPS as PARALLEL_STEPS
 from clockwatt.studies.parallel.names import TABLE as PARALLEL_TABLE
 from clockwatt.studies.power.names import MAIN as POWER_MAIN
@@ -165,11 +166,11 @@ def _reason(log: Path, otherwise: str) -> str:
 
 
 def _table(found: list[Outcome]) -> list[str]:
-    columns = ("now", "before", "failed", "left")
-    rows = [f"{'':18}" + "".join(f"{name:>8}" for name in columns)]
+    columns = {"now": "done now", "before": "done before", "failed": "failed", "left": "not done"}
+    rows = [f"{'jobs':18}" + "".join(f"{name:>13}" for name in columns.values())]
     for stage in dict.fromkeys(outcome.job.stage for outcome in found):
         counts = [sum(one.job.stage == stage and one.what == what for one in found) for what in columns]
-        rows.append(f"  {stage:16}" + "".join(f"{count or '·':>8}" for count in counts))
+        rows.append(f"  {stage:16}" + "".join(f"{count or '·':>13}" for count in counts))
     return rows
 
 
@@ -192,17 +193,18 @@ def _failures(failed: list[Outcome], results: Path) -> list[str]:
 def _rows(quality: Path) -> str:
     report = json.loads(quality.read_text(encoding="utf-8"))
     anchors, virtual = report["by_kind"].get("anchor", 0), report["virtual_rows"]
-    rows = f"{report['rows'] - anchors}{f' and {anchors} that compare sessions' if anchors else ''}"
     of_virtual = f", {'all' if virtual == report['rows'] else virtual} on virtual GPUs" if virtual else ""
-    statuses = ", ".join(f"{count} {status.replace('_', ' ')}" for status, count in report["by_status"].items())
-    return f"Measurements in the dataset: {rows}{of_virtual}; {statuses}. Flags and gaps: {quality}"
+    failed = "".join(
+        f", {count} {status.replace('_', ' ')}" for status, count in report["by_status"].items() if status != OK
+    )
+    return f"Measurements: {report['rows'] - anchors}{of_virtual}{failed}. Details: {quality}"
 
 
 def _next(campaign: CampaignConfig, failed: list[Outcome], left: list[Outcome]) -> list[str]:
     results = campaign.results_dir
     if failed:
         return [
-            "All measurements are kept. Correct the cause and run the same command again: it runs only what is left.",
+            "Finished measurements are kept. Correct the cause, and run the same command again.",
             "Progress of each operating point: clockwatt status",
         ]
     if left:

@@ -84,7 +84,7 @@ def test_the_prediction_without_its_network_is_shown_with_verbose(answer):
 def test_the_operations_that_cost_most_are_whole_on_80_columns(answer, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     print_answer(answer)
-    table = capsys.readouterr().out.partition("operations that cost most")[2].splitlines()[2:7]
+    table = capsys.readouterr().out.partition("operations that take most time")[2].splitlines()[2:7]
     assert [line.split()[-1] for line in table] == [
         "measured" if one else "predicted" for one in answer.breakdown().head(5)["measured"]
     ]
@@ -107,4 +107,4 @@ def test_a_choice_among_gpus_names_the_gpu_of_its_memory_and_gpus_without_tf32(c
     print_recommendation(choice, {}, verbose=False)
     lines = capsys.readouterr().out.splitlines()
     assert any(line.startswith("Memory on h200: ") for line in lines)
-    assert "rtx2080ti computes in float32." in lines
+    assert "rtx2080ti has no TF32: it computes in float32." in lines

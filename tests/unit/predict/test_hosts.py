@@ -236,7 +236,7 @@ def test_gpus_told_for_different_hosts_are_compared_with_a_warning(a, b, warned)
     assert len(said({"a": [by_device, paced], "b": [by_device]})) == warned
     if warned:
         assert said({"a": [paced], "b": [by_device]})[0].startswith(
-            "The pass is host-bound on a. The GPUs were measured on different or"
+            "The pass is host-bound on a. The GPUs were measured with different or"
         )
     assert said({"a": [by_device], "b": [by_device]}) == [], "no host paces it"
     assert said({"a": [replace(paced, name="n1")], "b": [replace(paced, name="n1")]}) == [], "a named host"

@@ -122,10 +122,10 @@ def test_of_several_gpus_the_best_platform_is_said(predictors, capsys):
 
     choice = predictors.recommend("net24", input=(8, 3, 64, 64))
     other = replace(choice.candidates[-1], gpu="b30")
-    print_recommendation(replace(choice, candidates=[*choice.candidates[:-1], other]), {}, verbose=False)
+    print_recommendation(replace(choice, candidates=[*choice.candidates[:-1], other]), {}, verbose=True)
     said = " ".join(capsys.readouterr().out.split())
-    assert f"Best GPU: {choice.best.gpu} ({choice.best.gpu_name}) at {choice.best.point}. Other GPUs, " in said
-    assert f"b30 at {other.point} ({choice.times_the_best(other):.2f} × the energy)." in said
+    assert f"Best: {choice.best.gpu} at {choice.best.point}." in said
+    assert f"Best of b30: b30 at {other.point}, {choice.times_the_best(other):.2f} × the energy." in said
 
 
 def test_a_long_name_is_not_broken_where_a_terminal_is_narrow(predictors, capsys, monkeypatch):

@@ -170,7 +170,7 @@ class Steps:
         single, one = (self._single(each, request.point) for each in (self._network, network))
         make = _pipeline if request.strategy == PIPELINE else functools.partial(_data_parallel, self.model)
         answer = make(request, self._links, count, self._step(network, request.point), one, single)
-        origin = "These links are those of another machine: run `clockwatt calibrate --links links.json` on yours."
+        origin = "The links were measured on another machine. For yours, run `clockwatt calibrate --links links.json`."
         return replace(answer, warnings=(*single.warnings, *((origin,) if self._links.origin else ())))
 
     def single(self, point: str) -> Answer:
