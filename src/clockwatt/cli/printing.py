@@ -166,6 +166,8 @@ def _several(answer: Recommendation) -> bool:
 
 
 def _below_choices(answer: Recommendation, more: Mapping[str, Any], *, verbose: bool) -> Iterator[str]:
+    from clockwatt.predict.hosts import DIFFERENT_HOSTS
+
     best, several, count = answer.best, _several(answer), len(answer.candidates)
     if count > MOST_ROWS:
         yield f"{count - MOST_ROWS} more candidates with --json."
@@ -198,7 +200,9 @@ def _below_choices(answer: Recommendation, more: Mapping[str, Any], *, verbose: 
         yield from (f"{gpu} has no TF32: it computes in {words}." for gpu, words in differs.items())
     if (line := sum_words(answer.candidates)) is not None:
         yield line
-    yield from (f"Warning{of_best}: {warning}" for warning in warnings_of([best]))
+    for warning in warnings_of([best]):
+        of_several = warning.startswith(DIFFERENT_HOSTS.partition("{}")[0])
+        yield f"Warning{'' if of_several else of_best}: {warning}"
     if answer.allowed < count:
         yield f"{count - answer.allowed} of {count} candidates exceed the limits (listed last)."
     if (known := answer.regret) is not None:

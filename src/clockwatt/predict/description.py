@@ -232,8 +232,8 @@ class GpuDescription:
             return None
         if not self.is_led_to(point):
             return (
-                f"{point} was not measured. The clock model needs {POWER_CLOCKS} measured SM clocks or more, at the "
-                f"same memory clock and power limit; measured are {', '.join(self.points)}."
+                f"{point} was not measured. To estimate it, measure at least {POWER_CLOCKS} SM clocks at the same "
+                f"memory clock and power limit. Measured: {', '.join(self.points)}."
             )
         wanted = OperatingPoint.parse(point)
         assert wanted.sm_clock_mhz is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -60,7 +61,9 @@ def show_rounds(costs: list[RoundCost]) -> None:
     """Print what rounds cost as a table; nothing where there is no design."""
     if not costs:
         return
-    table = Table(title="rounds of the key `design`, at one operating point")
+    table = Table(
+        box=SIMPLE_HEAD, show_edge=False, pad_edge=False, title="Rounds of the key `design`, at one operating point"
+    )
     for heading in ("round", "GPU"):
         table.add_column(heading)
     for heading in ("operations", "measurements", "GPU-hours"):

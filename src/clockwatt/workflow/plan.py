@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -157,7 +158,10 @@ def _with_energy(config: CampaignConfig, quantities: list[str] | None) -> bool:
 def show_plan(plan: Plan) -> None:
     """Print a plan as a table, with advice on the number of shards."""
     table = Table(
-        title=f"{plan.operations} operations and {plan.networks} networks (inference and training count as two)"
+        box=SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+        title=f"{plan.operations} operations and {plan.networks} networks (inference and training count as two)",
     )
     table.add_column("GPU", no_wrap=True)
     for heading in ("points", "measurements", "done", "jobs left", "GPU-hours left", "files", "size"):

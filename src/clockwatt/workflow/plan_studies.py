@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -139,7 +140,7 @@ def show_studies(plans: Sequence[StudyPlan]) -> None:
     """Print what studies will cost, if there are any."""
     if not plans:
         return
-    table = Table(title="Studies: programs that are recorded")
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, title="Studies: programs that are recorded")
     table.add_column("study", no_wrap=True)
     table.add_column("GPU", no_wrap=True)
     for heading in ("programs", "done", "jobs left", "GPU-hours left"):

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -142,7 +143,7 @@ def show_queue(config: CampaignConfig) -> None:
 
 def show_status(points: list[PointStatus]) -> None:
     """Print the progress as a table."""
-    table = Table()
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     table.add_column("GPU")
     table.add_column("point")
     for heading in ("done", "of", "left", "failed"):

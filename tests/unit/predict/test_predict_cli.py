@@ -227,7 +227,7 @@ def test_a_single_host_is_no_range(ask):
 def test_where_no_law_leads_nothing_is_answered(ask):
     code, printed, said = ask("predict", *NETWORK, "--gpu", "a30", "--point", "sm1440-pl120")
     assert (code, printed) == (1, "")
-    assert "a30: sm1440-pl120 was not measured. The clock model needs" in " ".join(said.split())
+    assert "a30: sm1440-pl120 was not measured. To estimate it, measure at least" in " ".join(said.split())
     assert "Choose a measured point, or measure at sm1440-pl120." in said
 
 

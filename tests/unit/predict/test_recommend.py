@@ -215,7 +215,7 @@ def test_what_lies_outside_the_measurements_is_said(made, models):
     beyond = predict_network(models["a30"], network, "sm500", execution=FP32).warnings
     assert beyond[0] == "sm500 lies outside the measured clocks, 900 to 1440 MHz."
     assert beyond[1] == "Nothing was measured in fp32."
-    with pytest.raises(NotPredictableError, match="measured are sm900, sm1200"):
+    with pytest.raises(NotPredictableError, match="Measured: sm900, sm1200"):
         predict_network(models["a30"], network, "pl100")
     large = synthetic.row_of_operation(synthetic.operation_of("conv2d", [8, 900, 64, 64], 900, 3), "inference")
     columns = network.operations.columns
