@@ -26,7 +26,7 @@ def print_parallel(answer: ParallelAnswer) -> None:
         soft_wrap=True, style="bold", highlight=False,
     )  # fmt: skip
     console.print()
-    table = table_of("rank", "kernels", "energy", "memory", *(["first module"] if answer.stages else []), between=2)
+    table = table_of("rank", "kernel time", "energy", "memory", *(["first module"] if answer.stages else []), between=2)
     for rank, energy_j in enumerate(answer.energies_j):
         memory = "–" if answer.memory_bytes is None else binary(answer.memory_bytes[rank])
         stage = [answer.stages[rank]] if answer.stages else []

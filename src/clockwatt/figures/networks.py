@@ -28,7 +28,7 @@ QUANTITIES = {"time_s": ("time per pass", "s"), "energy_j": ("energy per pass", 
 METHODS = {
     "plain": style.Entry("sum of operations timed in a loop", style.COLOURS[1], "X"),
     "composed": style.Entry("composed from measured operations", style.COLOURS[2], "^"),
-    "predicted": style.Entry("predicted with the network held out", style.COLOURS[0], "s"),
+    "predicted": style.Entry("predicted, network not in the training data", style.COLOURS[0], "s"),
 }
 """Ways to estimate a network."""
 
@@ -129,15 +129,14 @@ def draw(data: pd.DataFrame, gpus: Gpus, quantity: str) -> Figure:
     grid[-1][0].set_xlabel(f"{name} (log)")
     grid[-1][1].set_xlabel("error against the measured value")
     both = {
-        True: style.Entry("measured whole, TF32", "black", "o"),
-        False: style.Entry("measured whole, without TF32 or in another format", "black", "o", filled=False),
+        True: style.Entry("measured in TF32", "black", "o"),
+        False: style.Entry("measured without TF32 or in another format", "black", "o", filled=False),
     }
     there = set(_full(data))
     style.legend(figure, [*(entry for full, entry in both.items() if full in there), *METHODS.values()], "")
     style.footer(
         figure,
-        "Bars and grey: 95 % intervals of measured values and of the sum."
-        + " Hollow: without TF32." * (False in there),
+        "Bars: 95 % intervals; grey: that of the measured value." + " Hollow: without TF32." * (False in there),
         gpus.note(list(chosen), data["gpu"].unique()),
         style.networks_left_out(left_out),
     )
