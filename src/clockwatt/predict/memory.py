@@ -12,7 +12,7 @@ import io
 import json
 import math
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -182,16 +182,16 @@ def _alive(events: Sequence[MemoryRow], sizes: Sequence[int], row: int) -> Modul
     return dict(found)
 
 
-def most_at_once(events: Sequence[MemoryRow], kind: str, paths: Collection[str] | None = None) -> int:
-    """Return the most bytes of one kind that some modules, or all, have allocated at once."""
-    alive: dict[int, int] = {}
-    held = most = 0
+def most_at_once(events: Sequence[MemoryRow], share: Callable[[MemoryRow], float]) -> float:
+    """Return the most bytes that are allocated at once, if `share` of each allocation counts."""
+    alive: dict[int, float] = {}
+    held = most = 0.0
     for event in events:
         if event.bytes is None:
-            held -= alive.pop(event.number, 0)
-        elif event.kind == kind and (paths is None or event.module_path in paths):
-            alive[event.number] = event.bytes
-            held += event.bytes
+            held -= alive.pop(event.number, 0.0)
+        elif counted := share(event) * event.bytes:
+            alive[event.number] = counted
+            held += counted
             most = max(most, held)
     return most
 

@@ -49,6 +49,7 @@ _USUAL_BATCH = 32
 _OF_PIPELINE = ("stages", "microbatches", "schedule")
 PARALLEL = ("strategy", "links", *_OF_PIPELINE)
 """Fields of a step on several GPUs, beside their number."""
+_LINKS = "a file of `clockwatt calibrate --links`, or h100-nvlink"
 
 _TRAINING = ("optimizer", "accumulate", "clip_norm", "loss")
 """Fields of a training pass."""
@@ -241,7 +242,7 @@ class Request(Model):
         if self.counts:
             self._check_counts()
             return
-        for name, fix in (("strategy", ", ".join(STRATEGIES)), ("links", "a file of `clockwatt calibrate --links`")):
+        for name, fix in (("strategy", ", ".join(STRATEGIES)), ("links", _LINKS)):
             if getattr(self, name) is None:
                 raise RequestError(f"{{gpus_per_node}} {self.gpus_per_node}: give {{{name}}} too: {fix}.")
         self._check_step()
@@ -256,7 +257,7 @@ class Request(Model):
         if self.gpus_per_node is not None or self.strategy is not None:
             raise RequestError("{counts} and {gpus_per_node}: give one or the other.")
         if self.links is None:
-            raise RequestError("{counts}: give {links} too: a file of `clockwatt calibrate --links`.")
+            raise RequestError(f"{{counts}}: give {{links}} too: {_LINKS}.")
         for count in self.counts:
             if not 2 <= count <= MOST_GPUS:
                 raise RequestError(f"{{counts}} {count}: give 2 to {MOST_GPUS}; one GPU is always considered.")

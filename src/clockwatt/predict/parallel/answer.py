@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -170,8 +170,11 @@ class Steps:
         single, one = (self._single(each, request.point) for each in (self._network, network))
         make = _pipeline if request.strategy == PIPELINE else functools.partial(_data_parallel, self.model)
         answer = make(request, self._links, count, self._step(network, request.point), one, single)
-        origin = "The links were measured on another machine. For yours, run `clockwatt calibrate --links links.json`."
-        return replace(answer, warnings=(*single.warnings, *((origin,) if self._links.origin else ())))
+        between, own = (name.removeprefix("NVIDIA ") for name in (self._links.gpu_name, single.gpu_name))
+        other = "on another machine" if self._links.origin else f"between other GPUs ({between})"
+        warning = f"The links were measured {other}. For yours, run `clockwatt calibrate --links links.json`."
+        warned = self._links.origin or between != own
+        return replace(answer, warnings=(*single.warnings, *((warning,) if warned else ())))
 
     def single(self, point: str) -> Answer:
         """Answer for one GPU at an operating point."""
@@ -233,17 +236,19 @@ def _energy(step: Step, links: LinkProfile, count: int, time_s: float, schedule:
 
 
 def _memory(strategy: str, step: Step, one: Answer, count: int) -> int | None:
-    """Return the peak of one rank: of DDP with its buckets, of FSDP2 with shards and the two largest blocks."""
+    """Return the peak of one rank: of DDP with its buckets, of FSDP2 with shards and two gathered blocks."""
     if one.memory is None:
         return None
-    gradients = sum(step.gradients)
     if strategy == DDP:
-        return one.memory.allocated_bytes + gradients
+        return one.memory.allocated_bytes + sum(step.gradients)
+    assert isinstance(one.detail, OperationCosts)
     root, blocks = fsdp_groups(step)
-    kept = _kept(one.memory, PARAMETERS, OPTIMIZER_STATE, GRADIENTS)
-    sharded = _kept(one.memory, PARAMETERS, OPTIMIZER_STATE) + gradients
-    whole = root.size + 3 * max((block.size for block in blocks), default=0)
-    return round(one.memory.allocated_bytes - kept + sharded / count + whole)
+    gathered = root.size + 2 * max((block.size for block in blocks), default=0)
+    sharded = most_at_once(
+        one.detail.traced.memory or (),
+        lambda event: 1 / count if event.kind in (PARAMETERS, GRADIENTS, OPTIMIZER_STATE) else 1.0,
+    )
+    return round(sharded + gathered + _kept(one.memory, WORKSPACE))
 
 
 def _kept(memory: PassMemory, *kinds: str) -> int:
@@ -285,6 +290,10 @@ def _pipeline(
     )  # fmt: skip
 
 
+def _is_activation(paths: Collection[str], event: MemoryRow) -> bool:
+    return event.kind == ACTIVATIONS and event.module_path in paths
+
+
 def _memory_of_stages(
     memory: PassMemory, events: Sequence[MemoryRow], stages: Sequence[Stage], whole: int, schedule: str, batches: int
 ) -> tuple[int, ...]:
@@ -294,13 +303,14 @@ def _memory_of_stages(
     sends is kept until the step ends.
     """
     states = _kept(memory, PARAMETERS, OPTIMIZER_STATE) + whole
-    temporary = most_at_once(events, TEMPORARY)
+    temporary = most_at_once(events, lambda event: event.kind == TEMPORARY)
     found = []
     for place, stage in enumerate(stages):
         share, under_way = stage.gradient_bytes / whole, in_flight(schedule, place, len(stages), batches)
         received = stages[place - 1].output_bytes if place else 0
         sent = stage.output_bytes * (batches - under_way + 1) + received * (under_way + batches)
-        passes = under_way * most_at_once(events, ACTIVATIONS, stage.paths) + _kept(memory, INPUTS) + sent
+        activations = most_at_once(events, functools.partial(_is_activation, stage.paths))
+        passes = under_way * activations + _kept(memory, INPUTS) + sent
         found.append(round(states * share + _kept(memory, WORKSPACE) + max(passes, temporary * share)))
     return tuple(found)
 

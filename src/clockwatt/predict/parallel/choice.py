@@ -113,7 +113,7 @@ def recommend_parallel(
     steps = Steps(predictors, request.model_copy(update={"points": request.points[:1]}), network, trace)
     points, left_out = _points(steps, request)
     single = steps.single(points[0])
-    ways = itertools.product(sorted({*request.counts}), request.strategies or STRATEGIES)
+    ways = itertools.product(sorted({*request.counts}), dict.fromkeys(request.strategies or STRATEGIES))
     found, warnings = list[Placement](), dict.fromkeys(single.warnings)
     for point, (count, strategy) in itertools.product(points, [(1, None), *ways]):
         where = f"one GPU at {point}" if strategy is None else f"{strategy} on {count} GPUs at {point}"

@@ -484,7 +484,10 @@ def split(step: Step, gpus: int, begins: Sequence[str] = ()) -> list[Stage]:
     parts = [list(units) for _, units in itertools.groupby(step.units, key=lambda unit: unit.block or unit.path)]
     places = _places(parts, begins) if begins else balanced([_seconds(part) for part in parts], gpus)
     if len(places) != gpus - 1:
-        raise RequestError(f"{{stages}} {','.join(begins)}: begin {len(places) + 1} stages for {gpus} GPUs.")
+        raise RequestError(
+            f"{{stages}} {','.join(begins)}: name the first module of each stage but the first: {gpus - 1} for {gpus} "
+            f"GPUs, not {len(places)}."
+        )
     bounds = [0, *places, len(parts)]
     return [
         _stage(step, [unit for part in parts[begin:end] for unit in part], last=end == len(parts))

@@ -180,10 +180,10 @@ def test_a_pipeline_without_parts_holds_more_than_one_of_many_parts(predictors):
     assert gpipe.memory_bytes[0] > 1.5 * parts.memory_bytes[0]
 
 
-def test_most_at_once_counts_one_kind_of_some_modules():
+def test_most_at_once_counts_shares_of_allocations():
     rows = [(0, 8, "activations", "a"), (1, 4, "temporary", "a"), (2, 2, "activations", "b"), (0, None, "", "")]
     rows += [(3, 7, "activations", "a"), (4, 1, "activations", "b")]
     events = [MemoryRow(number, size, kind, path, None) for number, size, kind, path in rows]
-    assert most_at_once(events, "activations") == 10
-    assert most_at_once(events, "activations", {"b"}) == 3
-    assert most_at_once(events, "temporary") == 4
+    assert most_at_once(events, lambda event: event.kind == "activations") == 10
+    assert most_at_once(events, lambda event: event.module_path == "b") == 3
+    assert most_at_once(events, lambda event: 0.5 if event.kind == "activations" else 1) == 9

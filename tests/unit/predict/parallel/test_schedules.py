@@ -119,7 +119,7 @@ def test_stages_are_balanced_or_begin_where_the_user_says():
     assert [stage.first for stage in split(uneven, 2, ["3"])] == ["0", "3"]
     with pytest.raises(RequestError, match="did you mean"):
         split(uneven, 2, ["33"])
-    with pytest.raises(RequestError, match="begin 3 stages for 2 GPUs"):
+    with pytest.raises(RequestError, match="each stage but the first: 1 for 2 GPUs, not 2"):
         split(uneven, 2, ["1", "3"])
     with pytest.raises(RequestError, match="in the order of the forward pass"):
         split(uneven, 3, ["3", "1"])
