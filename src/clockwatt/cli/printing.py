@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from clockwatt.cli.tables import fits, print_whole, table_of
 from clockwatt.gpu.specs import spec_or_none
-from clockwatt.predict.answer import RATIOS
+from clockwatt.predict.answer import EMULATES_BFLOAT16, RATIOS
 from clockwatt.schema.optimizers import NO_OPTIMIZER
 
 if TYPE_CHECKING:
@@ -203,6 +203,8 @@ def _below_choices(answer: Recommendation, more: Mapping[str, Any], *, verbose: 
     for warning in warnings_of([best]):
         of_several = warning.startswith(DIFFERENT_HOSTS.partition("{}")[0])
         yield f"Warning{'' if of_several else of_best}: {warning}"
+    of_others = warnings_of(one for one in answer.candidates if one.gpu != best.gpu)
+    yield from (f"Warning: {warning}" for warning in of_others if EMULATES_BFLOAT16 in warning)
     if answer.allowed < count:
         yield f"{count - answer.allowed} of {count} candidates exceed the limits (listed last)."
     if (known := answer.regret) is not None:

@@ -17,7 +17,7 @@ from clockwatt.config import reference_point
 from clockwatt.errors import DataFileError
 from clockwatt.io import files
 from clockwatt.io.files import write_text
-from clockwatt.predict.answer import QUANTITIES, Estimate
+from clockwatt.predict.answer import EMULATES_BFLOAT16, QUANTITIES, Estimate
 from clockwatt.predict.composition.networks import PREDICTED, VALIDATION_SCHEMA
 from clockwatt.predict.costs import (
     Among,
@@ -335,7 +335,7 @@ class GpuPredictor:
         works = operations["device_work"].to_numpy(bool)
         warnings, notes, spec = list[str](), list[str](), self.description.spec
         if spec.flop_per_cycle_per_sm.bf16 is None and (operations["dtype"] == "bfloat16").any():
-            warnings.append(f"{spec.name} emulates bfloat16, which is slow and was not measured. Choose float16.")
+            warnings.append(f"{spec.name} {EMULATES_BFLOAT16}, which is slow and was not measured. Choose float16.")
         settings = self.description.settings_of(operations, execution)
         lacking = ~np.isin(settings, self.description.execution)
         if shares[lacking].sum() > MATTERS:

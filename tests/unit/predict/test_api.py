@@ -12,6 +12,7 @@ import torchvision
 
 import clockwatt
 from clockwatt.cli.main import app
+from clockwatt.cli.printing import print_recommendation
 from clockwatt.config import OperatingPoint
 
 README = Path(__file__).parents[3] / "README.md"
@@ -75,10 +76,13 @@ def test_a_weight_that_hooks_compute_is_no_obstacle(predictors, norm):
 
 
 @pytest.mark.parametrize("gpu", ["rtx2080ti", "virtual:rtx2080ti"])
-def test_a_gpu_without_bfloat16_is_named(gpu):
+def test_a_gpu_without_bfloat16_is_named(gpu, capsys):
     warning = "RTX 2080 Ti emulates bfloat16, which is slow and was not measured. Choose float16."
     assert clockwatt.predict("resnet18", gpu=gpu, precision="bf16-mixed").warnings[0] == warning
     assert warning not in clockwatt.predict("resnet18", gpu=gpu, precision="fp16").warnings
+    others = [gpu.replace("rtx2080ti", "a30"), gpu]
+    print_recommendation(clockwatt.recommend("resnet18", gpus=others, precision="bf16-mixed"), {}, verbose=False)
+    assert f"Warning: {warning}" in capsys.readouterr().out
 
 
 class Attention(torch.nn.Linear):

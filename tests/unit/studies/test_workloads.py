@@ -346,6 +346,8 @@ def test_arrays_must_fit_each_other(tmp_path, capsys):
     [
         (["--size", "0"], "--size: size is 0, but must be at least 8"),
         (["--scale", "-1"], "'-1' is no number above 0"),
+        (["--scale", "1e9"], "'1e9' is above 1,000"),
+        (["--size", "100000000"], "too little memory for these sizes: give a smaller --scale"),
         (["--seconds", "nan"], "'nan' is no number above 0"),
         (["--device", "tpu"], "invalid choice"),
     ],

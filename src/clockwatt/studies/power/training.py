@@ -15,7 +15,7 @@ from clockwatt import mark, phase
 from clockwatt.errors import ClockwattError
 from clockwatt.schema.execution import ExecutionSettings
 from clockwatt.schema.optimizers import NAMES
-from clockwatt.studies.options import positive_number
+from clockwatt.studies.options import positive_number, scale_factor
 from clockwatt.studies.power.tasks import TASKS, TRAINING_STEP, Task, training_with
 from clockwatt.telemetry.injected.clockwatt_injected.marks import told
 
@@ -80,7 +80,7 @@ def _parser(task: Task, description: str) -> argparse.ArgumentParser:
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda", help="what computes")
     parser.add_argument("--precision", choices=["tf32", "fp32"], default="tf32", help="of float32 matrix products")
     parser.add_argument("--optimizer", choices=NAMES, default=TRAINING_STEP.optimizer, help="of torch.optim")
-    parser.add_argument("--scale", type=positive_number, default=1.0, help="factor of examples (where made) and batch")
+    parser.add_argument("--scale", type=scale_factor, default=1.0, help="factor of examples (where made) and batch")
     parser.add_argument(
         "--seconds", type=positive_number, help="train for this many seconds instead of a number of epochs"
     )

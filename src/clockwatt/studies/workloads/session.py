@@ -18,7 +18,7 @@ import clockwatt
 from clockwatt.errors import ClockwattError
 from clockwatt.gpu.interface import Gpu, GpuError
 from clockwatt.gpu.registry import open_installed, visible_gpus
-from clockwatt.studies.options import positive_number
+from clockwatt.studies.options import positive_number, scale_factor
 from clockwatt.studies.workloads.data import read_arrays
 from clockwatt.studies.workloads.inputs import Array, Size
 from clockwatt.telemetry.injected.clockwatt_injected.marks import told
@@ -226,8 +226,10 @@ def main(workload: Workload, arguments: Sequence[str] | None = None) -> int:
     except ClockwattError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    except torch.OutOfMemoryError:
-        print("error: the device has too little memory for these sizes: give a smaller --scale.", file=sys.stderr)
+    except RuntimeError as error:
+        if not isinstance(error, torch.OutOfMemoryError) and "allocate memory" not in str(error):
+            raise
+        print("error: there is too little memory for these sizes: give a smaller --scale.", file=sys.stderr)
         return 1
     told_all = {
         "workload": workload.name, "device": device.type, "data": session.data, "sizes": session.sizes,
@@ -261,7 +263,7 @@ def _parser(workload: Workload) -> argparse.ArgumentParser:
         parser.add_argument(
             f"--{size.name.replace('_', '-')}", type=int, metavar="N", help=f"{size.meaning} ({size.value:,}{scaled})"
         )
-    parser.add_argument("--scale", type=positive_number, default=1.0, help="factor of the sizes that are scaled (1)")
+    parser.add_argument("--scale", type=scale_factor, default=1.0, help="factor of the sizes that are scaled (1)")
     parser.add_argument(
         "--seconds", type=positive_number, help="run for this many seconds instead of a number of cycles"
     )
