@@ -104,7 +104,7 @@ class LogHandler(LogHandlerBase):
 
     def _show_finished(self, record: LogRecord) -> None:
         name, began_s = self._jobs.get(getattr(record, "job_id", -1), (record.getMessage(), time.monotonic()))
-        self._print(f"{_now()}  {name}, {timedelta(seconds=round(time.monotonic() - began_s))}")
+        self._print(f"{_now()}  {name} done in {timedelta(seconds=round(time.monotonic() - began_s))}")
 
     def _show_failed(self, record: LogRecord) -> None:
         job: Any = record

@@ -116,7 +116,7 @@ def test_an_unwritable_result_is_one_message(folder: Path) -> None:
     assert_told(measure(folder, **{"--output": "blocked/1.parquet"}), "blocked/telemetry-1.parquet: cannot be written")
     assert (folder / "store" / "a30" / "sm900" / "rows").is_dir()  # what was measured is kept
     again = measure(folder)
-    assert "5 of 5 already in the store" in again.stderr
+    assert "5 of 5 already measured" in again.stderr
 
 
 @pytest.mark.usefixtures("ready")

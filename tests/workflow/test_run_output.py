@@ -60,7 +60,7 @@ def test_a_terminal_shows_a_line_for_each_job_a_bar_and_failures_in_full(folder)
     shown = on_a_terminal(folder)
     assert re.search(r"[━╺╸]+.* 0/3 jobs", shown)
     assert re.search(r"1/3 jobs, .*about 0:00:0\d left", shown)
-    assert re.search(r"\d\d:\d\d:\d\d  well, 0:00:0\d\r\n", shown)
+    assert re.search(r"\d\d:\d\d:\d\d  well done in 0:00:0\d\r\n", shown)
     assert re.search(r"ill failed\r\n  ill\.log:\r\n  \| error: no GPU: ask for one\.\r\n", shown)
     assert NAMES[0] not in shown
     (log,) = folder.glob(".snakemake/log/*.log")
@@ -70,7 +70,7 @@ def test_a_terminal_shows_a_line_for_each_job_a_bar_and_failures_in_full(folder)
 
 def test_a_file_holds_the_same_lines_and_no_bar(folder):
     done = subprocess.run(command("--nocolor"), cwd=folder, capture_output=True, text=True, check=False)
-    assert re.search(r"^\d\d:\d\d:\d\d  well, 0:00:0\d$", done.stderr, re.MULTILINE)
+    assert re.search(r"^\d\d:\d\d:\d\d  well done in 0:00:0\d$", done.stderr, re.MULTILINE)
     assert "jobs," not in done.stderr
     assert "\x1b" not in done.stderr
     assert max(map(len, done.stderr.splitlines())) < 200

@@ -117,8 +117,8 @@ def join_sources(campaign: str, sources: list[Source], output_dir: Path) -> None
     report = quality.report()
     files.write_text(json.dumps(report, indent=2) + "\n", output_dir / layout.QUALITY_FILE)
     say(
-        f"dataset: {report['rows']} rows, {report['virtual_rows']} of them virtual; "
-        f"flags and gaps are counted in {layout.QUALITY_FILE}"
+        f"dataset: {report['rows']} measurements, {report['virtual_rows']} of them on virtual GPUs. "
+        f"Flags and missing measurements: {layout.QUALITY_FILE}"
     )
 
 

@@ -124,11 +124,11 @@ def measure_shard(
         left = _measure_wanted(session, wanted, end_s, retry_failed=retry_failed)
     if left and (stop_after_s is None or watchdog.seconds_left() == 0):
         raise watchdog.ShardUnfinishedError(
-            f"{label} at {point}, shard {shard}: the job's time is up with {left} left to measure. What was finished "
-            "is in the store; submitted again, it goes on from there. A longer slurm.runtime needs fewer jobs."
+            f"{label} at {point}, shard {shard}: the job's time is up, with {left} left to measure. Finished "
+            "measurements are kept: submitted again, the job continues. A longer slurm.runtime needs fewer jobs."
         )
     if left:
-        say(f"stopped after {stop_after_s:g} s with {left} left to measure; run the same command again to go on")
+        say(f"stopped after {stop_after_s:g} s with {left} left to measure; to continue, run the same command again")
     rows = session.store.table(tasks.key(subject) for subject in wanted)
     session.store.write_telemetry(rows, layout.telemetry_file(output))
     files.write_table(rows, output)
@@ -147,7 +147,7 @@ def _measure_wanted(session: Session, wanted: list[Subject], end_s: float, *, re
             or not found.is_enough(energy=subject.energy)
             or (retry_failed and found.status == FAILED)
         ]
-        say(f"{session.name}: {len(wanted) - len(pending)} of {len(wanted)} already in the store")
+        say(f"{session.name}: {len(wanted) - len(pending)} of {len(wanted)} already measured")
         if not pending:
             return 0
         if any(subject.energy for subject in pending) and (warning := _power_warning(session)):
@@ -159,7 +159,7 @@ def _measure_wanted(session: Session, wanted: list[Subject], end_s: float, *, re
         except LoggerError as error:
             if attempt == watchdog.STRIKES:
                 raise
-            say(f"{session.name}: {error} It is started anew; what was under way is measured again.")
+            say(f"{session.name}: {error} It starts again, and the unfinished operation is measured again.")
     raise AssertionError("unreachable")
 
 
@@ -284,7 +284,7 @@ def verify_point(bench: Bench, point: OperatingPoint, gpu_config: GpuConfig, loa
         say(
             f"{bench.gpu.identity.name}: {point} was not reached under load: SM clock {seen.sm_clocks_mhz[-1]} MHz, "
             f"memory clock {seen.memory_clocks_mhz[-1]} MHz ({', '.join(seen.throttle_reasons) or 'no reason given'}). "
-            "Rows will be flagged."
+            "The measurements get the flag clock_off_target."
         )
 
 

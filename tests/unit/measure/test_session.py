@@ -122,7 +122,7 @@ def test_whole_networks_take_the_same_way(campaign, catalogue) -> None:
 def test_a_second_run_measures_nothing(campaign, catalogue, capsys) -> None:
     first, *_ = measured(campaign, catalogue)
     again, *_ = measured(campaign, catalogue)
-    assert "12 of 12 already in the store" in capsys.readouterr().err
+    assert "12 of 12 already measured" in capsys.readouterr().err
     assert first.equals(again)
 
 
@@ -280,9 +280,9 @@ def test_time_alone_measures_times_as_they_are_and_nothing_else(campaign, catalo
 def test_energy_is_measured_where_time_alone_was_and_not_the_other_way_round(campaign, catalogue, capsys) -> None:
     measured(time_alone(campaign), catalogue)
     full, *_ = measured(campaign, catalogue)
-    assert "0 of 12 already in the store" in capsys.readouterr().err
+    assert "0 of 12 already measured" in capsys.readouterr().err
     again, *_ = measured(time_alone(campaign), catalogue)
-    assert "12 of 12 already in the store" in capsys.readouterr().err
+    assert "12 of 12 already measured" in capsys.readouterr().err
     assert again.equals(full)
 
 

@@ -229,7 +229,7 @@ def test_a_logger_that_died_is_started_anew_twice(campaign, catalogue, deaths, c
             assert len(rows) == 12
             assert not rows.duplicated(["subject_id", "pass"]).any()
     assert opened == min(deaths + 1, 3)
-    assert "It is started anew" in capsys.readouterr().err
+    assert "It starts again" in capsys.readouterr().err
 
 
 def test_rows_of_several_versions_are_named(campaign, catalogue, capsys):
