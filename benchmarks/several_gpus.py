@@ -30,8 +30,17 @@ from clockwatt.studies.parallel.strategies import SCHEDULE
 STRATEGIES = parallel_truth.STRATEGIES[1:]
 LIMITS = {"time": (5.0, 12.0), "energy": (8.0, 20.0), "memory": (4.0, None)}
 """Largest median and 90th percentile of errors, in percent."""
+COMPUTING = 0.85
+"""Share of kernels in a step from which the host hardly decides."""
 FACTORS = {"time": (1e3, "ms"), "energy": (1, "J"), "memory": (1e-9, "GB")}
 
+SETS = {
+    "measured-h100": "first set, two H100",
+    "measured-further-h100": "second set, two H100",
+    "measured-third-h200": "third set, two H200",
+    "measured-third-h200b": "third set, two H200 of another machine",
+}
+"""What was measured, by the names of the files."""
 NOTES = (
     "`third`: predicted before it was measured; `revised`: also before, with host costs revised by the first two sets.",
     "`calibrated`: with profiles of the host and the links measured minutes before the steps.",
@@ -138,22 +147,22 @@ def score(measured: Path, predicted: list[Path], blind_files: int) -> None:
     steps = {(line["network"], line["strategy"]): line for line in reversed(lines) if line["kind"] == "step"}
     failed = [steps.pop(key) for key, line in list(steps.items()) if "error" in line]
     hardware = machine(lines[0])
-    gpu = lines[0]["gpus"][0]["name"].split()[1]
+    of_set = SETS[measured.stem]
     summary, blind = [], []
     for place, file in enumerate(predicted):
         content = json.loads(file.read_text(encoding="utf-8"))
         title = f"{'blind' if place < blind_files else 'not blind'}: `{file.stem}`"
         rows, errors = compared(steps, content["cases"])
-        summary += [[title, *row] for row in summarised(errors)]
+        summary += [[title, *row] for row in summarised(errors, steps)]
         several = [error for (_, strategy), error in errors.items() if strategy != "one"]
         if not place:
-            blind = [target for name in LIMITS for target in targets(f"{measured.stem}: ", name, several)]
+            blind = [target for name in LIMITS for target in targets(f"{of_set}: ", name, several)]
         host = f"host {content['host']}" if content["host"] else "median host"
         if place:
             continue
         result_file.write(
             "several-gpus",
-            f"Steps on two {gpu} and their predictions, {title}",
+            f"Steps and their predictions, {title}: {of_set}",
             ("network", "batch of all GPUs", "precision", "strategy", *(
                 f"{column}, {'%' if column == 'off' else unit}"
                 for _, unit in FACTORS.values() for column in ("measured", "predicted", "off")
@@ -170,7 +179,7 @@ def score(measured: Path, predicted: list[Path], blind_files: int) -> None:
         )  # fmt: skip
     result_file.write(
         "several-gpus",
-        f"Errors of predicted steps on two {gpu}: `{measured.stem}`",
+        f"Errors of predicted steps: {of_set}",
         (
             "prediction", "strategy", "steps", "time: median, %", "90th, %", "ratio to one GPU: median, %", "90th, %",
             "energy: median, %", "90th, %", "memory: median, %", "90th, %",
@@ -180,6 +189,9 @@ def score(measured: Path, predicted: list[Path], blind_files: int) -> None:
         notes=(
             "Ratio to one GPU: time over the time of the same network on one GPU, predicted and measured.",
             "Targets are those of the first predictions, without the steps on one GPU.",
+            f"Kernels > {COMPUTING:.0%}: steps in which each GPU runs kernels for this share of the time, or longer.",
+            f"Networks: {', '.join(dict.fromkeys(network for network, _ in steps))}.",
+            "`again`: predicted after the measurement, with the present version.",
             *(NOTES if "third" in measured.stem else ()),
         ),
         file=result_file.RESULTS / f"several_gpus-{measured.stem}.json",
@@ -279,17 +291,28 @@ def compared(steps: dict[Any, Any], cases: list[Any]) -> tuple[list[list[Any]], 
     return rows, errors
 
 
-def summarised(errors: dict[Any, dict[str, float]]) -> list[list[Any]]:
-    """Return a row of median and 90th percentile for each strategy, and for all but one GPU."""
+def summarised(errors: dict[Any, dict[str, float]], steps: dict[Any, Any]) -> list[list[Any]]:
+    """Return a row of median and 90th percentile for each strategy, for all of two GPUs, and where these compute."""
+    several = [key for key in errors if key[1] in STRATEGIES]
+    computing = [key for key in several if share_of_kernels(steps[key]) > COMPUTING]
+    parts = [(one, [key for key in errors if key[1] == one]) for one in parallel_truth.STRATEGIES]
+    parts += [("all of two GPUs", several), (f"of these, kernels > {COMPUTING:.0%}", computing)]
     rows = []
-    for title, strategies in (*((one, (one,)) for one in parallel_truth.STRATEGIES), ("all of two GPUs", STRATEGIES)):
-        of_title = [error for (_, strategy), error in errors.items() if strategy in strategies]
+    for title, keys in parts:
+        of_title = [errors[key] for key in keys]
+        if not of_title:
+            continue
         cells: list[Any] = [title, len(of_title)]
         for name in ("time", "ratio", "energy", "memory"):
             off = [abs(error[name]) for error in of_title]
             cells += [round(float(np.nanquantile(off, share)), 1) for share in (0.5, 0.9)]
         rows.append(cells)
     return rows
+
+
+def share_of_kernels(line: dict[str, Any]) -> float:
+    """Return the share of a measured step in which each GPU runs kernels of the network, at least."""
+    return float(min(rank["profile"]["kernel_s"] for rank in line["ranks"]) / line["time_s"])
 
 
 def targets(of: str, name: str, errors: list[dict[str, float]]) -> list[dict[str, Any]]:
