@@ -100,8 +100,7 @@ def study_survey(
             row["program"], *(f"{100 * row[f'{name}_spread']:.1f} %" for name in ("time", "power")), row["limit"]
         )
     print_whole(table)
-    if programs.rows:
-        print_whole(programs)
+    print_whole(programs)
     print("\n".join([f"{found.model}, {len(cards)} cards.", *outliers, *missing, *found.limits]))
     if output is not None:
         results.write(found, output)

@@ -17,7 +17,7 @@ from clockwatt.gpu.specs import find_spec
 from clockwatt.gpu.virtual.model import CardModel
 from clockwatt.io import files
 from clockwatt.measure.card import FLOP_PER_BYTE
-from clockwatt.schema.records import MEASUREMENT_SCHEMA, MeasurementRow, table_of
+from clockwatt.schema.records import MEASUREMENT_SCHEMA, MEASUREMENT_VERSION, MeasurementRow, table_of
 from clockwatt.studies.survey import cards, passport, placement, results, spread, variance
 from clockwatt.studies.survey.observations import COMPARED
 from clockwatt.workflow.settings import slurm_resources, whole_node
@@ -257,12 +257,15 @@ def test_the_survey_recovers_the_differences_of_virtual_cards(tmp_path):
     assert len(list((tmp_path / "results").rglob("*.png"))) == 5
     assert len(pd.read_csv(tmp_path / "results" / results.VARIANCE_FILE)) == len(COMPARED)
     programs = pd.read_csv(tmp_path / "results" / results.PROGRAMS_FILE).set_index("program")
-    assert set(programs.index) == {"copy", "SGEMM 20480", "DGEMM 20480", "bfloat16 GEMM 20480"}
+    products = {"SGEMM 20480", "DGEMM 20480", "bfloat16 GEMM 20480"}
+    assert set(programs.index) == {"copy", "ReLU", "ReLU, small", "softmax", "linear", "linear, small"} | products
     assert (programs["cards"] == 5).all()
     assert programs.loc["copy", "time_spread"] == pytest.approx(np.ptp(planted) / np.median(planted), abs=0.001)
     assert programs.loc["SGEMM 20480", ["flop_per_byte", "at_power_limit"]].tolist() == [20_480 / 6, 1]
     assert programs.loc["copy", "at_power_limit"] == 0
-    assert programs["limit"].to_dict() == dict.fromkeys(programs.index, "power limit") | {"copy": "memory"}
+    assert set(programs.index[programs["limit"] == "power limit"]) == products | {"linear"}
+    assert set(programs.index[programs["limit"] == "host"]) == {"ReLU, small", "linear, small"}
+    assert programs.loc[["copy", "ReLU", "softmax"], "limit"].eq("memory").all()
 
 
 @pytest.mark.parametrize(
@@ -282,7 +285,7 @@ def test_what_limits_a_program_is_found(tmp_path, monkeypatch, changes, flop_per
         kind="operation", subject_id="a", pass_="inference", gpu="g", point="default", execution="fp32",
         dtype="float32", repetition=0, session_id="s", shard="1/1", position=0, started_us=0, ended_us=1,
         duration_s=1.0, clockwatt_version="0", settings_id="0", virtual=False, gpu_name="NVIDIA H200", gpu_uuid="GPU-1",
-        host="n", status="ok", time_eager_s=1.0, time_host_s=0.1, time_device_s=1.0, power_w=690.0,
+        host="n", status="ok", measurement_version=MEASUREMENT_VERSION, time_eager_s=1.0, time_host_s=0.1, time_device_s=1.0, power_w=690.0,
         power_limit_w=700.0,
     )  # fmt: skip
     monkeypatch.setattr(spread, "operations", lambda study: {"product": SimpleNamespace(operation_id="a")})

@@ -84,6 +84,12 @@ def usable(measurements: pa.Table) -> pd.DataFrame:
 
 def shipped(gpu_name: str) -> pd.DataFrame:
     """Return the shipped measurements of cards of one model as `read` does; no row if none is shipped."""
+    paths = shipped_files(gpu_name)
+    return read(paths) if paths else pd.DataFrame(columns=COLUMNS)
+
+
+def shipped_files(gpu_name: str) -> list[Path]:
+    """Return the files of the shipped measurements of cards of one model."""
     paths = []
     for file in sorted(resource("reference").glob("*/config.yaml")):
         campaign = config.load(file)
@@ -91,7 +97,7 @@ def shipped(gpu_name: str) -> pd.DataFrame:
         for label, gpu in campaign.gpus.items():
             if gpu.device.casefold() == gpu_name.casefold():
                 paths += source.measurement_files(label, OperatingPoint())
-    return read(paths) if paths else pd.DataFrame(columns=COLUMNS)
+    return paths
 
 
 def observations(rows: pd.DataFrame) -> pd.DataFrame:

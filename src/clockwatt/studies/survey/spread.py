@@ -1,4 +1,4 @@
-"""How far cards differ in programs, beside properties of the programs.
+"""How far cards differ in programs and reference operations, beside what limits these.
 
 ```
 programs.csv              a row for each program: limit, spread between cards, time, power, FLOP per byte
@@ -25,15 +25,19 @@ from clockwatt.gpu.interface import SW_POWER_CAP, THROTTLE_REASONS
 from clockwatt.gpu.specs import spec_or_none
 from clockwatt.io import files
 from clockwatt.measure.card import FLOP_PER_BYTE
+from clockwatt.measure.reference_operations import anchors
 from clockwatt.schema.execution import ExecutionSettings
-from clockwatt.schema.records import MEASUREMENT_SCHEMA, OK
+from clockwatt.schema.records import MEASUREMENT_SCHEMA, MEASUREMENT_VERSION, OK
 from clockwatt.studies.survey.measured_programs import NETWORKS, operations
+from clockwatt.studies.survey.observations import last_shared_position
 
 _PROGRAMS = b"programs"
+_FIXED = ("ReLU, small", "ReLU", "softmax", "linear, small", "linear")
+"""Names of the reference operations."""
 _POWER_LIMIT = THROTTLE_REASONS[SW_POWER_CAP]
 _COLUMNS = [
     "subject_id", "gpu_uuid", "gpu_name", "dtype", "execution", "status", "time_eager_s", "time_host_s",
-    "time_device_s", "power_w", "power_limit_w", "throttle_reasons",
+    "time_device_s", "power_w", "power_limit_w", "throttle_reasons", "position", "measurement_version",
 ]  # fmt: skip
 _AT_LIMIT = 0.9
 """Least share of the limit that a measurement draws at the limit: bursts of short kernels meet it far below."""
@@ -55,7 +59,7 @@ def named(measurements: pa.Table, study: SurveyStudyConfig) -> pa.Table:
 
 
 def of_cards(paths: Iterable[Path]) -> pd.DataFrame:
-    """Return the programs of each card of files of the survey.
+    """Return the programs and reference operations of each card of files of the survey.
 
     Returns
     -------
@@ -64,20 +68,30 @@ def of_cards(paths: Iterable[Path]) -> pd.DataFrame:
         `power_difference` from the median card, relative, `flop_per_byte`, and `at_power_limit`, the share of all
         measurements of the program that the power limit slowed.
     """
+    fixed = {
+        row.operation_id: [name, row.flops / (row.bytes_read + row.bytes_written)]
+        for name, row in zip(_FIXED, anchors(), strict=True)
+    }
     names: dict[str, list[Any]] = {}
     tables = []
     for path in paths:
         table = files.read_table(path, MEASUREMENT_SCHEMA, _COLUMNS)
         names |= json.loads((pq.read_schema(path).metadata or {}).get(_PROGRAMS, b"{}"))
         tables.append(table.to_pandas())
-    rows = pd.concat(tables, ignore_index=True)
-    rows = rows[rows["subject_id"].isin(names) & (rows["status"] == OK) & rows["time_eager_s"].notna()]
-    found = [_of_cards(own, *names[str(subject)]) for subject, own in rows.groupby("subject_id")]
+    rows, names = pd.concat(tables, ignore_index=True), names | fixed
+    usable = (
+        (rows["status"] == OK) & (rows["measurement_version"] == MEASUREMENT_VERSION) & rows["time_eager_s"].notna()
+    )
+    rows = rows[usable & rows["subject_id"].isin(names)]
+    found = []
+    for subject, own in rows.groupby("subject_id"):
+        shared = own[own["position"] <= last_shared_position(own)] if subject in fixed else own
+        found.append(_of_cards(shared, *names[str(subject)]))
     columns = [
         "program", "limit", "card", "time_s", "power_w", "time_difference", "power_difference", "flop_per_byte",
         "at_power_limit",
     ]  # fmt: skip
-    return pd.concat(found, ignore_index=True)[columns] if found else pd.DataFrame(columns=columns)
+    return pd.concat(found, ignore_index=True)[columns]
 
 
 def _of_cards(rows: pd.DataFrame, name: str, flop_per_byte: float) -> pd.DataFrame:
@@ -118,7 +132,6 @@ def spread(cards: pd.DataFrame) -> pd.DataFrame:
         `flop_per_byte` and `at_power_limit` as in `of_cards`.
     """
     differences = ["time_difference", "power_difference"]
-    cards = cards.astype(dict.fromkeys(["time_s", "power_w", *differences], float))
     groups = cards.groupby("program", sort=False)
     first, medians = groups.first(), groups[["time_s", "power_w"]].median()
     ranges = groups[differences].max() - groups[differences].min()
@@ -147,8 +160,6 @@ def draw_programs(cards: pd.DataFrame, where: str) -> Figure:
     where
         Model of the cards.
     """
-    if cards.empty:
-        return style.nothing("the survey measured no programs.")
     names = [name for limit in LIMITS for name in cards.loc[cards["limit"] == limit, "program"].unique()]
     shown = style.entries([limit for limit in LIMITS if limit in set(cards["limit"])])
     figure, (panels,) = style.panels(1, 2, height_in=0.5 + 0.2 * len(names), share_y=True)
