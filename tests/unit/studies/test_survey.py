@@ -285,7 +285,8 @@ def test_what_limits_a_program_is_found(tmp_path, monkeypatch, changes, flop_per
         kind="operation", subject_id="a", pass_="inference", gpu="g", point="default", execution="fp32",
         dtype="float32", repetition=0, session_id="s", shard="1/1", position=0, started_us=0, ended_us=1,
         duration_s=1.0, clockwatt_version="0", settings_id="0", virtual=False, gpu_name="NVIDIA H200", gpu_uuid="GPU-1",
-        host="n", status="ok", measurement_version=MEASUREMENT_VERSION, time_eager_s=1.0, time_host_s=0.1, time_device_s=1.0, power_w=690.0,
+        host="n", status="ok", measurement_version=MEASUREMENT_VERSION,
+        time_eager_s=1.0, time_host_s=0.1, time_device_s=1.0, power_w=690.0,
         power_limit_w=700.0,
     )  # fmt: skip
     monkeypatch.setattr(spread, "operations", lambda study: {"product": SimpleNamespace(operation_id="a")})
