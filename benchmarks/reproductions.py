@@ -299,7 +299,6 @@ def temperature() -> tuple[str, list[Row], list[str]]:
         start = [data, model, inputs]
         return " / ".join(cell("thermal_moment", start, f"rows, {part}") for part in ("one workload", "all workloads"))
 
-    recorded = f"{OTHER_CARD}: 3 turns of 6 s, cut short"
     (h100,) = {row[0] for row in read("thermal_moment")["rows"] if str(row[0]).startswith("workloads on ")}
 
     def busy(name: str) -> str:
@@ -307,6 +306,13 @@ def temperature() -> tuple[str, list[Row], list[str]]:
 
     def workload(name: str) -> str:
         return f"`{MODULE}.{name}`"
+
+    def recorded(name: str) -> str:
+        seconds = cell("thermal_moment-workloads", [name], "readings")
+        return f"{OTHER_CARD}: {seconds} s of it, in 3 turns; all of it was not run (see below)"
+
+    def shown(name: str) -> str:
+        return f"GPU use {busy(name)} %, {cell('thermal_moment-workloads', [name], 'temperature (°C)')} °C"
 
     def goal(resolution: str, against: str) -> str:
         return cell("thermal_moment-goal", [resolution], f"1 s ahead, against {against}")
@@ -343,39 +349,51 @@ def temperature() -> tuple[str, list[Row], list[str]]:
             "Black–Scholes",
             "50,000 scalar calls with gradients, GPU use 8 %",
             (
-                f"`black_scholes_original`: the same calls, GPU use {busy('black_scholes_original')} %; "
-                f"`black_scholes`, vectorised: {busy('black_scholes')} %"
+                f"`black_scholes_original`: the same calls, {shown('black_scholes_original')}; `black_scholes`, "
+                f"vectorised: {shown('black_scholes')}"
             ),
             workload("black_scholes_original"),
-            recorded,
+            recorded("black_scholes_original"),
         ],
         [
             "DistilBERT question answering",
             "SQuAD, start and end positions, batch 16, 512 tokens, one epoch",
-            "`fine_tuning_original`: the same on data of SQuAD's shape, random weights; `fine_tuning`: a classifier",
+            (
+                "`fine_tuning_original`: the same on data of SQuAD's shape, random weights, "
+                f"{shown('fine_tuning_original')}; `fine_tuning`: a classifier"
+            ),
             workload("fine_tuning_original"),
-            recorded,
+            recorded("fine_tuning_original"),
         ],
         [
             "BERT question answering",
             "tokenizer, five questions one by one",
-            "`question_answering_original`: the same, own word pieces, random weights; `question_answering`: batches",
+            (
+                "`question_answering_original`: the same, own word pieces, random weights, "
+                f"{shown('question_answering_original')}; `question_answering`: batches"
+            ),
             workload("question_answering_original"),
-            recorded,
+            recorded("question_answering_original"),
         ],
         [
             "CIFAR",
             "DataLoader workers, loss read at each step, test pass",
-            "`classifier_original`: the same on images of CIFAR's shape; `classifier` without these",
+            (
+                f"`classifier_original`: the same on images of CIFAR's shape, {shown('classifier_original')}; "
+                "`classifier` without these"
+            ),
             workload("classifier_original"),
-            recorded,
+            recorded("classifier_original"),
         ],
         [
             "distance",
             "two new matrices of 10,000 × 10,000 a step",
-            "`distance_original`: the same, made on the host and copied; `distance` on the same matrices",
+            (
+                f"`distance_original`: the same, made on the host and copied, {shown('distance_original')}; `distance` "
+                "on the same matrices"
+            ),
             workload("distance_original"),
-            recorded,
+            recorded("distance_original"),
         ],
         [
             "matrix products, k-means, FFT, spectrogram, Monte Carlo, sepia",
@@ -392,7 +410,13 @@ def temperature() -> tuple[str, list[Row], list[str]]:
             OTHER_CARD,
         ],
     ]
-    return "Temperature study", rows, ["Numbers of the H200 and the virtual A30: [Temperature](temperature.md)."]
+    notes = [
+        "Numbers of the H200 and the virtual A30: [Temperature](temperature.md).",
+        "Workloads of the study run for minutes. A GPU was at hand for few minutes in all, so each ran for seconds.",
+        "Seconds show GPU use and power. They do not show how a card warms up over minutes.",
+        "To run them whole: `studies.workloads: {workloads: [distance_original], seconds: null}`.",
+    ]
+    return "Temperature study", rows, notes
 
 
 def assignment() -> tuple[str, list[Row], list[str]]:
