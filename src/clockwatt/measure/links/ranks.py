@@ -64,8 +64,7 @@ class _Reports:
         stepped_s, used_s = time.monotonic(), time.process_time()
         while parent is None or parent.is_alive():
             before, now_s = self.steps[rank], time.monotonic()
-            groups: list[Any] = list(distributed_c10d._world.pg_map)  # first that of all ranks
-            started = [group._get_sequence_number_for_group() for group in groups]
+            started = [_started(group) for group in list(distributed_c10d._world.pg_map)]  # first that of all ranks
             self.steps[rank], self.common[rank] = _advanced[0] + sum(started), sum(started[:1])
             if self.steps[rank] > before:
                 stepped_s = now_s
@@ -87,6 +86,14 @@ class _Reports:
             f"{_named(behind, len(self.steps))} did not go on for {limit_s:.0f} s; all were ended. Another program may "
             "hold the GPUs, or their link is broken: see `nvidia-smi topo -m`."
         )
+
+
+def _started(group: Any) -> int:
+    """Return the number of communications that a group has started; 0 for groups of several backends, without one."""
+    try:
+        return int(group._get_sequence_number_for_group())
+    except RuntimeError:
+        return 0
 
 
 _advanced = [0]

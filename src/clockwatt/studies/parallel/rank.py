@@ -104,6 +104,7 @@ class Worker:
         """Wait for the GPU."""
         if self.device.type == "cuda":
             torch.cuda.synchronize()
+        ranks.advance()
 
     def barrier(self) -> None:
         """Wait for the GPU, and for the other ranks."""
@@ -132,7 +133,6 @@ class Worker:
                 step()
             self.synchronize()
             blocks_s.append((time.perf_counter() - block_s) / repeated)
-            ranks.advance()
         return {"blocks_s": blocks_s, "steps": blocks * repeated, "window": (start_s, time.monotonic())}
 
     def _of_first(self, value: float) -> float:
