@@ -182,17 +182,23 @@ def _alive(events: Sequence[MemoryRow], sizes: Sequence[int], row: int) -> Modul
     return dict(found)
 
 
-def most_at_once(events: Sequence[MemoryRow], share: Callable[[MemoryRow], float]) -> float:
-    """Return the most bytes that are allocated at once, if `share` of each allocation counts."""
+def most_at_once(
+    events: Sequence[MemoryRow], share: Callable[[MemoryRow], float], freed_at_once: str | None = None
+) -> float:
+    """Return the most bytes that are allocated at once, if `share` of each allocation counts.
+
+    Allocations of the kind `freed_at_once` count as if they were freed before the next one.
+    """
     alive: dict[int, float] = {}
     held = most = 0.0
     for event in events:
         if event.bytes is None:
             held -= alive.pop(event.number, 0.0)
         elif counted := share(event) * event.bytes:
-            alive[event.number] = counted
-            held += counted
-            most = max(most, held)
+            most = max(most, held + counted)
+            if event.kind != freed_at_once:
+                alive[event.number] = counted
+                held += counted
     return most
 
 

@@ -290,17 +290,17 @@ def _pipeline(
     )  # fmt: skip
 
 
-def _is_activation(paths: Collection[str], event: MemoryRow) -> bool:
-    return event.kind == ACTIVATIONS and event.module_path in paths
+def _is_of(paths: Collection[str], kinds: Collection[str], event: MemoryRow) -> bool:
+    return event.kind in kinds and event.module_path in paths
 
 
 def _memory_of_stages(
     memory: PassMemory, events: Sequence[MemoryRow], stages: Sequence[Stage], whole: int, schedule: str, batches: int
 ) -> tuple[int, ...]:
-    """Return the peak of each stage: in its last forward pass before a backward pass, or in the optimizer.
+    """Return the peak of each stage: in a backward pass with all its microbatches under way, or in the optimizer.
 
     `memory`, `events` and `whole`, the bytes of all gradients, are those of one GPU with a microbatch. What a stage
-    sends is kept until the step ends.
+    sends is kept until the step ends. A gradient is added to that of the microbatches before, and freed.
     """
     states = _kept(memory, PARAMETERS, OPTIMIZER_STATE) + whole
     temporary = most_at_once(events, lambda event: event.kind == TEMPORARY)
@@ -309,8 +309,13 @@ def _memory_of_stages(
         share, under_way = stage.gradient_bytes / whole, in_flight(schedule, place, len(stages), batches)
         received = stages[place - 1].output_bytes if place else 0
         sent = stage.output_bytes * (batches - under_way + 1) + received * (under_way + batches)
-        activations = most_at_once(events, functools.partial(_is_activation, stage.paths))
-        passes = under_way * activations + _kept(memory, INPUTS) + sent
+        activations = most_at_once(events, functools.partial(_is_of, stage.paths, {ACTIVATIONS}))
+        last = most_at_once(
+            events,
+            functools.partial(_is_of, stage.paths, {ACTIVATIONS, GRADIENTS} if batches > 1 else {ACTIVATIONS}),
+            freed_at_once=GRADIENTS,
+        )
+        passes = (under_way - 1) * activations + last + _kept(memory, INPUTS) + sent
         found.append(round(states * share + _kept(memory, WORKSPACE) + max(passes, temporary * share)))
     return tuple(found)
 

@@ -186,4 +186,5 @@ def test_most_at_once_counts_shares_of_allocations():
     events = [MemoryRow(number, size, kind, path, None) for number, size, kind, path in rows]
     assert most_at_once(events, lambda event: event.kind == "activations") == 10
     assert most_at_once(events, lambda event: event.module_path == "b") == 3
+    assert most_at_once(events, lambda _: 1, freed_at_once="temporary") == 12
     assert most_at_once(events, lambda event: 0.5 if event.kind == "activations" else 1) == 9
