@@ -56,8 +56,9 @@ def main() -> None:
         hardware=" and ".join(f"one {path.stem.upper()}" for path in sorted(MEASURED.glob("*.parquet"))),
         notes=[
             "One card of each: a spread needs several.",
-            "The job of the H200 took 81 s: two rounds, matrices of two sizes, and all other programs.",
-            "`clockwatt card` took 60 s there: no outlier beside 26 cards; the linear layer 1.4 (0.8 to 2.1) % faster.",
+            "The jobs took 81 s (H200) and 89 s (H100): two rounds, matrices of two sizes, and all other programs.",
+            "`clockwatt card` took 60 s on each: no outlier beside the shipped 26 H200s and 15 H100s.",
+            "On the H200 the linear layer was 1.4 (0.8 to 2.1) % faster than on the mean card.",
         ],
     )  # fmt: skip
 

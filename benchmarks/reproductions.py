@@ -425,8 +425,8 @@ def assignment() -> tuple[str, list[Row], list[str]]:
     def vgg(column: str) -> str:
         return cell("parallel_study", ["vgg16", 128, "tf32", "ddp"], column)
 
-    def vgg_cell(network: str, column: str) -> str:
-        return cell("reproductions-vgg", ["training", network, "h100"], column)
+    def vgg_cell(order: str, column: str) -> str:
+        return cell("reproductions-vgg-measured", ["training", order], column)
 
     rows = [
         [
@@ -447,14 +447,16 @@ def assignment() -> tuple[str, list[Row], list[str]]:
             "task 3: VGG-16 with max-pool before ReLU, batch 128",
             "time and memory, CPU and GPU",
             (
-                f"a training step on an H100 takes {vgg_cell('vgg16_pool_first', 'time')} in place of "
-                f"{vgg_cell('vgg16', 'time')}, and as much memory ({vgg_cell('vgg16', 'memory')}); table below"
+                f"a training step on an H100 takes {vgg_cell('max-pool first', 'time')} in place of "
+                f"{vgg_cell('ReLU first', 'time')} (predicted: {vgg_cell('max-pool first', 'time, predicted')}, "
+                f"{vgg_cell('ReLU first', 'time, predicted')}), and as much memory "
+                f"({vgg_cell('ReLU first', 'memory')}); table below"
             ),
             (
-                "`clockwatt compare vgg16 clockwatt.operations.stacks:vgg16_pool_first --input 128,3,224,224 --pass "
-                "training --gpu h100`"
+                "`python benchmarks/vgg_measured.py`; predicted: `clockwatt compare vgg16 "
+                "clockwatt.operations.stacks:vgg16_pool_first --input 128,3,224,224 --pass training --gpu h100`"
             ),
-            f"{PARTLY}: predicted for GPUs, not measured; {MEASURES}; clockwatt predicts no CPUs",
+            f"{OTHER_CARD}; not on CPUs, which clockwatt does not measure",
         ],
         [
             "VGG-16 on one and two GPUs",
