@@ -20,6 +20,11 @@ _TITLES = {
     "workloads": "Eleven programs, recorded by all sensors",
     "thermal": "Forecasts of temperature",
     "survey": "Differences between cards",
+    "survey/positions": "Differences between cards, by node and index",
+    "survey/temperature": "Clock, temperature and power of each card",
+    "survey/programs": "Differences between cards, by what limits a program",
+    "survey/placement": "What placement on the better cards saves",
+    "survey/interference": "Programs beside each other",
 }
 """Titles by study and name of the file, else by study."""
 _SEVERAL_GPUS, _OTHERS = "Several GPUs", "Studies"

@@ -48,8 +48,9 @@ COLUMNS = [
 
 
 def parquet_files(paths: Iterable[Path]) -> list[Path]:
-    """Return the files among some paths, and all Parquet files in the folders among them."""
-    return [file for path in paths for file in (sorted(path.rglob("*.parquet")) if path.is_dir() else [path])]
+    """Return the files among some paths, and all Parquet files in the folders among them, each once."""
+    found = [file for path in paths for file in (sorted(path.rglob("*.parquet")) if path.is_dir() else [path])]
+    return list(dict.fromkeys(found))
 
 
 def read(paths: Iterable[Path]) -> pd.DataFrame:
