@@ -192,6 +192,7 @@ def score(measured: Path, predicted: list[Path], blind_files: int) -> None:
             f"Kernels > {COMPUTING:.0%}: steps in which each GPU runs kernels for this share of the time, or longer.",
             f"Networks: {', '.join(dict.fromkeys(network for network, _ in steps))}.",
             "`again`: predicted after the measurement, with the present version.",
+            f"Blocks of steps of one case differ by {spread(steps):.0f} % in the median (90th over 10th percentile).",
             *(NOTES if "third" in measured.stem else ()),
         ),
         file=result_file.RESULTS / f"several_gpus-{measured.stem}.json",
@@ -313,6 +314,12 @@ def summarised(errors: dict[Any, dict[str, float]], steps: dict[Any, Any]) -> li
 def share_of_kernels(line: dict[str, Any]) -> float:
     """Return the share of a measured step in which each GPU runs kernels of the network, at least."""
     return float(min(rank["profile"]["kernel_s"] for rank in line["ranks"]) / line["time_s"])
+
+
+def spread(steps: dict[Any, Any]) -> float:
+    """Return by how much blocks of the steps on two GPUs differ, in percent: 90th over 10th percentile."""
+    blocks = [rank["blocks_s"] for (_, strategy), line in steps.items() if strategy != "one" for rank in line["ranks"]]
+    return float(np.median([100 * (high / low - 1) for low, _, high in blocks]))
 
 
 def targets(of: str, name: str, errors: list[dict[str, float]]) -> list[dict[str, Any]]:

@@ -35,7 +35,7 @@ def calibrate(
     output: Annotated[Path | None, typer.Option(help="File to write.")] = None,
     host: Annotated[str | None, typer.Option(help="Calibrate this host as HOST, for `predict --host HOST`.")] = None,
     links: Annotated[Path | None, typer.Option(help="Measure links into FILE, for `predict --links`.")] = None,
-    gpus: Annotated[int | None, typer.Option(min=2, help="Number of GPUs for --links; else all.")] = None,
+    gpus: Annotated[int | None, typer.Option(min=2, max=64, help="Number of GPUs for --links; else all.")] = None,
     predictors_dir: Annotated[
         Path | None,
         typer.Option(help="Folder for --host; else results/predictors or ~/.local/share/clockwatt."),
@@ -103,10 +103,15 @@ def calibrate_host(
 
 def calibrate_links(campaign: config.CampaignConfig, label: str, file: Path, count: int | None) -> None:
     """Measure the links between a campaign's GPUs and write their profile."""
+    from clockwatt.io.output import told_as_output
     from clockwatt.io.progress import say
     from clockwatt.measure.links.run import measure_links
     from clockwatt.predict.parallel.links import LinkProfile, fit_links
 
+    with told_as_output(file):  # before a measurement whose result could not be kept
+        file.parent.mkdir(parents=True, exist_ok=True)
+    if file.is_dir():
+        raise ClockwattError(f"--links {file}: this is a folder. Name a file in it.")
     found = measure_links(campaign, label=label, count=count)
     profile = LinkProfile(
         found.name, found.gpu_name, found.virtual, fit_links(found.rows), found.power_w, found.host_costs,
