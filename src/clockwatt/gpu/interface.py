@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import enum
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from clockwatt.errors import ClockwattError
@@ -255,6 +255,7 @@ class InstalledGpu:
     vendor: str
     uuid: str
     name: str
+    serial: str = field(default="", compare=False)
 
 
 class Vendor(abc.ABC):

@@ -14,7 +14,7 @@ from clockwatt import config
 from clockwatt.cli.main import app
 from clockwatt.config import CONDITION_PROGRAMS
 from clockwatt.errors import ClockwattError, ConfigError, DataFileError
-from clockwatt.gpu.interface import GpuNotFoundError
+from clockwatt.gpu.interface import GpuNotFoundError, InstalledGpu
 from clockwatt.gpu.virtual.model import NEIGHBOUR_SLOWDOWN
 from clockwatt.studies.survey import conditions, interference
 from clockwatt.studies.survey.conditions import Running
@@ -110,17 +110,17 @@ def test_a_card_that_is_not_here_is_left_out(tmp_path, monkeypatch, capsys):
     asked, used = campaign("together"), []
     asked.gpus["h200"] = asked.gpus["h200"].model_copy(update={"device": "NVIDIA H200"})
 
-    def uuid_of_card(device: str, node: str, index: int) -> str:
+    def card_at(device: str, node: str, index: int) -> InstalledGpu:
         if index not in here:
             raise GpuNotFoundError(f"card {index} is not here")
-        return f"GPU-{index}"
+        return InstalledGpu("nvidia", f"GPU-{index}", device)
 
     @contextlib.contextmanager
     def processes(environments, asked, seconds):
         used.extend(environment["CUDA_VISIBLE_DEVICES"] for environment in environments)
         yield lambda running: [1.0] * len(running)
 
-    monkeypatch.setattr(conditions, "uuid_of_card", uuid_of_card)
+    monkeypatch.setattr(conditions, "card_at", card_at)
     monkeypatch.setattr(conditions, "processes", processes)
     here = {0, 1}
     conditions.measure(asked, "h200", "n1", 1, tmp_path / "n.csv")

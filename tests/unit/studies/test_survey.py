@@ -317,7 +317,11 @@ def test_a_card_that_does_not_answer_is_listed(tmp_path, monkeypatch, fleet):
     with pytest.raises(ClockwattError, match=r"no other NVIDIA A30, only virtual H200 \(4 cards\)"):
         card("--measured", tmp_path / "a30" / "a30-0-1.parquet", *fleet_files)
     (tmp_path / "a30" / "a30-0-1.parquet").unlink()
+    table = files.read_table(tmp_path / "n1-0-1.parquet", MEASUREMENT_SCHEMA)
+    about = (MEASUREMENT_SCHEMA.metadata or {}) | {b"serial": b"1654"}
+    files.write_table(table.replace_schema_metadata(about), tmp_path / "n1-0-1.parquet")
     found = results.survey([tmp_path])
+    assert found.cards["serial"].tolist()[:2] == ["1654", ""]
     assert f"{other['gpu_uuid'][0]} was measured as n1 3 and n1 5." in "\n".join(found.limits)
     assert found.cards.loc[found.cards["index"] == 6, "not_measured"].str.startswith("power was not measured").all()
 

@@ -114,7 +114,11 @@ def _listed() -> list[InstalledGpu | pynvml.NVMLError]:
 def _opened(index: int) -> InstalledGpu | pynvml.NVMLError:
     try:
         handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-        return InstalledGpu("nvidia", pynvml.nvmlDeviceGetUUID(handle), pynvml.nvmlDeviceGetName(handle))
+        uuid, name = pynvml.nvmlDeviceGetUUID(handle), pynvml.nvmlDeviceGetName(handle)
+        try:
+            return InstalledGpu("nvidia", uuid, name, pynvml.nvmlDeviceGetSerial(handle))
+        except pynvml.NVMLError:  # cards for desktops have none
+            return InstalledGpu("nvidia", uuid, name)
     except (pynvml.NVMLError_NoPermission, pynvml.NVMLError_GpuIsLost) as error:
         return error
 

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from clockwatt.config import CampaignConfig
 from clockwatt.errors import ClockwattError
-from clockwatt.gpu.interface import GpuError, GpuNotFoundError
+from clockwatt.gpu.interface import GpuError, GpuNotFoundError, InstalledGpu
 from clockwatt.gpu.registry import visible_gpus
 from clockwatt.io import files
 from clockwatt.io.progress import say
@@ -33,6 +33,7 @@ from clockwatt.studies.survey.measured_programs import networks, operations
 from clockwatt.studies.survey.spread import named
 
 _REASON = b"not_measured"
+_SERIAL = b"serial"
 _NAME = re.compile(r"(?P<node>.+?)-(?P<index>[0-9]+)(-[0-9]+)?$")
 
 
@@ -70,7 +71,9 @@ def measure(campaign: CampaignConfig, label: str, node: str, index: int, output:
             hosts = pa.array([node] * len(table), table.schema.field("host").type)
             table = table.set_column(table.schema.get_field_index("host"), table.schema.field("host"), hosts)
         else:
-            table = measured(uuid_of_card(gpu.device, node, index))
+            card = card_at(gpu.device, node, index)
+            table = measured(card.uuid)
+            table = table.replace_schema_metadata((table.schema.metadata or {}) | {_SERIAL: card.serial.encode()})
     except (GpuError, BenchLostError) as error:
         say(f"{node}: card {index} was not measured: {error}")
         about = (MEASUREMENT_SCHEMA.metadata or {}) | {_REASON: str(error).encode()}
@@ -78,8 +81,8 @@ def measure(campaign: CampaignConfig, label: str, node: str, index: int, output:
     files.write_table(table, output)
 
 
-def uuid_of_card(device: str, node: str, index: int) -> str:
-    """Return the UUID of the card of this node with an index among those of this job.
+def card_at(device: str, node: str, index: int) -> InstalledGpu:
+    """Return the card of this node with an index among those of this job.
 
     Raises
     ------
@@ -96,13 +99,18 @@ def uuid_of_card(device: str, node: str, index: int) -> str:
         raise GpuNotFoundError(f"card {index} is not here: this job may compute on {len(found)} GPUs.")
     if found[index].name.casefold() != device.casefold():
         raise GpuNotFoundError(f"card {index} is a {found[index].name}, not a {device}.")
-    return found[index].uuid
+    return found[index]
 
 
 def not_measured(paths: Iterable[Path]) -> dict[str, str]:
     """Return the names of files without a measurement, and why, of files of the survey."""
     reasons = {path.stem: (pq.read_schema(path).metadata or {}).get(_REASON) for path in paths}
     return {name: reason.decode() for name, reason in reasons.items() if reason is not None}
+
+
+def serials(paths: Iterable[Path]) -> dict[str, str]:
+    """Return the serial number of the card of each file of the survey by the name of the file; empty if unknown."""
+    return {path.stem: (pq.read_schema(path).metadata or {}).get(_SERIAL, b"").decode() for path in paths}
 
 
 def place(name: str) -> tuple[str, float]:

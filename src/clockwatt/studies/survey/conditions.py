@@ -30,7 +30,7 @@ from clockwatt.gpu.virtual.card import VirtualGpu
 from clockwatt.gpu.virtual.model import Work, contended, hashed
 from clockwatt.io.files import write_text
 from clockwatt.io.progress import progress, say
-from clockwatt.studies.survey.cards import uuid_of_card
+from clockwatt.studies.survey.cards import card_at
 
 START_S = 30
 """About how long it takes until all programs run and are warm."""
@@ -141,7 +141,7 @@ def _cards_here(device: str, node: str, cards: int) -> list[str]:
     uuids = []
     for index in range(cards):
         try:
-            uuids.append(uuid_of_card(device, node, index))
+            uuids.append(card_at(device, node, index).uuid)
         except GpuNotFoundError as error:
             if index == cards - 1 and not uuids:
                 raise

@@ -21,7 +21,7 @@ from clockwatt.errors import ClockwattError
 from clockwatt.figures.style import save, styled
 from clockwatt.io.files import write_text
 from clockwatt.studies.survey import variance
-from clockwatt.studies.survey.cards import differences, from_median_card, not_measured, place
+from clockwatt.studies.survey.cards import differences, from_median_card, not_measured, place, serials
 from clockwatt.studies.survey.figures import draw_cards, draw_positions, draw_temperature
 from clockwatt.studies.survey.observations import COMPARED, observations, parquet_files, read
 from clockwatt.studies.survey.placement import draw_placement, gains, halves
@@ -41,7 +41,8 @@ class Survey:
         Name of the GPU.
     cards
         A row for each card or file without measurements: `card`, `host`, `index`, `sessions`, a column for each
-        quantity (difference from the median card, relative), `outlier` (names of quantities) and `not_measured`.
+        quantity (difference from the median card, relative), `outlier` (names of quantities), `not_measured` and
+        `serial`.
     variance
         Indexed by quantity: `spread`, and `deviation`, `low` and `high` of each level as `LEVEL_deviation` and so on.
     levels
@@ -105,6 +106,7 @@ def survey(paths: Sequence[Path]) -> Survey:
     else:
         limits.append("Card and position: 3 nodes with cards at the same indices are needed.")
     cards = _cards(rows, observed, indices, pd.DataFrame(outlying), lost)
+    cards["serial"] = cards["card"].map(rows.groupby("gpu_uuid")["file"].first()).map(serials(measured))
     return Survey(models[0], cards, split_parts, [*levels, variance.REST], limits, rows, observed, of_cards(measured))
 
 
