@@ -145,7 +145,7 @@ int nvmlDeviceGetHandleByUUID(const char *uuid, Card **out) {
 }
 int nvmlDeviceGetName(Card *card, char *out, unsigned int size) { ON(card); return copy(out, size, card->name); }
 int nvmlDeviceGetUUID(Card *card, char *out, unsigned int size) { ON(card); return copy(out, size, card->uuid); }
-int nvmlDeviceGetSerial(Card *card, char *out, unsigned int size) { ON(card); return copy(out, size, card->uuid + 4); }
+int nvmlDeviceGetSerial(Card *card, char *out, unsigned int size) { ON(card); return copy(out, size, card->uuid + 28); }
 int nvmlDeviceGetMinorNumber(Card *card, unsigned int *out) { ON(card); *out = card->minor; return SUCCESS; }
 int nvmlDeviceGetIndex(Card *card, unsigned int *out) { ON(card); *out = (unsigned int)(card - state->cards); return SUCCESS; }
 int nvmlDeviceGetComputeRunningProcesses_v3(Card *card, unsigned int *count, ProcessInfo *out) {
