@@ -56,7 +56,7 @@ def card(
             try:
                 rows = survey.read([file])
                 judged.append(_Judged(rows, str(file), others, not_measured([file]).get(file.stem, "")))
-            except DataFileError as error:  # the other cards of a node are judged all the same
+            except ClockwattError as error:  # the other cards of a node are judged all the same
                 if len(measured) == 1:
                     raise
                 unread = True
@@ -65,8 +65,12 @@ def card(
             raise typer.Exit(1)
     else:
         from clockwatt.io import files
-        from clockwatt.measure.card import measure_card
+        from clockwatt.measure.card import device_of, measure_card
 
+        if not fleet and output is None and not survey.shipped_files(device := device_of(gpu)):
+            raise ClockwattError(
+                f"{device}: no other card is known. Give --output to measure the first cards, then --fleet to compare."
+            )
         table = measure_card(gpu, rounds=rounds)
         if output is not None:
             files.write_table(table, output)

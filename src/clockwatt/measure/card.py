@@ -75,7 +75,7 @@ def measure_card(
         If the GPU cannot be used any more.
     """
     subjects = {"networks": list(networks), "passes": [INFERENCE]} if networks else {"design": {"operations": 1}}
-    campaign = config.parse({"campaign": _LABEL, "gpus": {_LABEL: {"device": _device(gpu)}}} | subjects)
+    campaign = config.parse({"campaign": _LABEL, "gpus": {_LABEL: {"device": device_of(gpu)}}} | subjects)
     point = OperatingPoint()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
@@ -117,7 +117,7 @@ def _write_catalogue(campaign: CampaignConfig | None, operations: Sequence[Opera
     files.write_table(pa.concat_tables(tables), folder / OPERATIONS_FILE)
 
 
-def _device(gpu: str | None) -> str:
+def device_of(gpu: str | None) -> str:
     """Return the device as a campaign names it, and let this process compute on it alone."""
     if gpu is not None and gpu.startswith(VIRTUAL_DEVICE):
         return gpu

@@ -180,6 +180,8 @@ def test_the_command_judges_a_virtual_card(tmp_path, capsys, monkeypatch):
     def write(rows: pd.DataFrame, name: str) -> None:
         files.write_table(pa.Table.from_pandas(rows, MEASUREMENT_SCHEMA, preserve_index=False), tmp_path / name)
 
+    with pytest.raises(ClockwattError, match=r"virtual:h200: no other card is known\. Give --output"):
+        card("--gpu", "virtual:h200")
     with pytest.raises(ClockwattError, match="0 cards of this model"):
         card("--gpu", "virtual:h200", "--rounds", 2, "--output", tmp_path / "own.parquet")
     own = files.read_table(tmp_path / "own.parquet", MEASUREMENT_SCHEMA).to_pandas()
@@ -213,8 +215,11 @@ def test_the_command_judges_a_virtual_card(tmp_path, capsys, monkeypatch):
     assert "GPU-other" in line
     broken = tmp_path / "fleet" / "broken.parquet"
     broken.write_bytes(b"PAR1")
-    assert card("--fleet", tmp_path / "fleet", "--measured", broken, *both) == 3
+    write(own.assign(gpu_name="NVIDIA A30"), "a30.parquet")
+    a30 = ["--measured", tmp_path / "a30.parquet"]
+    assert card("--fleet", tmp_path / "fleet", "--measured", broken, *a30, *both) == 3
     said = capsys.readouterr().err
+    assert "a30.parquet: the fleet has no other NVIDIA A30, only virtual H200 (5 cards)" in said
     assert re.search(rf"error: {broken}.*\n", said)
     assert re.search(rf"warning: left out of the fleet: {broken}", said)
     with pytest.raises(DataFileError, match=r"not a readable Parquet .* Give a file of `clockwatt card --output`"):
