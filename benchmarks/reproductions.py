@@ -434,14 +434,14 @@ def assignment() -> tuple[str, list[Row], list[str]]:
             "n convolutions, m linear layers at (16, 64, 112, 112)",
             "this network is shipped; the largest n, and the split over two H100, are predicted before the run",
             "[Fill a GPU, and split over two](../how-to/use-several-gpus.md#fill-a-gpu-and-split-over-two)",
-            f"{PARTLY}: predicted, not measured; {MEASURES}",
+            f"{PARTLY}: predicted; no GPU was at hand long enough to measure it; {MEASURES}",
         ],
         [
             "task 2: four single layers at (256, 3, 224, 224), linear 25,088 → 4,096",
             "memory and power drawn",
             "time, energy, power and memory of each layer on an H100 and an H200, in the table and figure below",
             "`python benchmarks/single_layers.py`",
-            f"{PARTLY}: predicted, not measured; {MEASURES}",
+            f"{PARTLY}: predicted; no GPU was at hand long enough to measure it; {MEASURES}",
         ],
         [
             "task 3: VGG-16 with max-pool before ReLU, batch 128",
