@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import json
 import re
 import reprlib
@@ -389,15 +390,9 @@ class _Known:
 
     @classmethod
     def read(cls, folder: Path) -> _Known:
+        """Read them, and cache the last ones."""
         path = folder / layout.NETWORKS_FILE
-        columns = ["network", "network_id", "dtype", "input_shape"]
-        there = path.exists()
-        table = (
-            catalogue_table(path, NETWORK_SCHEMA).select(columns).to_pandas()
-            if there
-            else pd.DataFrame(columns=columns)
-        )
-        return cls(folder, table)
+        return _read(folder, path.stat().st_mtime_ns if path.exists() else None)
 
     def full_name(self, name: str) -> str:
         """A network of the campaign by the last part of its name, where there is one such; else as it was given."""
@@ -426,17 +421,23 @@ class _Known:
         if ids.empty:
             return None
         calls = catalogue_table(self.folder / layout.CALLS_FILE, CALL_SCHEMA)
-        called = (
-            calls.filter(pc.equal(calls["network_id"], ids.iloc[0])).select(["position", "operation_id"]).to_pandas()
-        )
+        called = calls.filter(pc.equal(calls["network_id"], ids.iloc[0])).sort_by("position")
         operations = catalogue_table(self.folder / layout.OPERATIONS_FILE, OPERATION_SCHEMA)
         embeddings = operations.filter(pc.equal(operations["operation_class"], "embedding"))
         specs = dict(zip(embeddings["operation_id"].to_pylist(), embeddings["spec"].to_pylist(), strict=True))
-        first = next((one for one in called.sort_values("position")["operation_id"] if one in specs), None)
+        first = next((one for one in called["operation_id"].to_pylist() if one in specs), None)
         if first is None:
             return None
         indices = json.loads(specs[first])["tensors"]
         return next((int(tensor["below"]) for tensor in indices if tensor.get("below")), None)
+
+
+@functools.lru_cache(maxsize=8)
+def _read(folder: Path, modified: int | None) -> _Known:
+    columns = ["network", "network_id", "dtype", "input_shape"]
+    if modified is None:
+        return _Known(folder, pd.DataFrame(columns=columns))
+    return _Known(folder, catalogue_table(folder / layout.NETWORKS_FILE, NETWORK_SCHEMA).select(columns).to_pandas())
 
 
 def _precisions(given: Any) -> dict[str, Any]:

@@ -172,7 +172,8 @@ class Domain:
                 found.append(Outside(text, rows, 1.0 if name in ALGORITHMS else _UNKNOWN_CLASS, name))
                 continue
             coordinates, limit = measured
-            distances = np.abs(points[rows][:, None, :] - coordinates[None, :, :]).max(axis=2)
+            flops, bytes_ = (np.abs(np.subtract.outer(points[rows, at], coordinates[:, at])) for at in (0, 1))
+            distances = np.maximum(flops, bytes_)
             nearest = distances.min(axis=1)
             far = np.flatnonzero(nearest > limit)
             if far.size:
