@@ -1,6 +1,6 @@
 """`python -m clockwatt` is the command line."""
 
-from clockwatt.cli.main import main
+from clockwatt.cli.main import run
 
 if __name__ == "__main__":
-    main()
+    run()
