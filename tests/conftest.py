@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import atexit
 import fcntl
 import gc
 import os
@@ -15,6 +16,8 @@ import pytest
 
 from support import ready_clockwatt
 
+if "PYTEST_XDIST_WORKER" in os.environ:
+    atexit.register(os._exit, 0)  # the first, so it is called last: to free all of its objects would take seconds
 # each process that runs tests shares its cores with others: threads of PyTorch and BLAS that wait for one another there
 # take three times the processor time. Read when they are imported; jobs of a workflow get what their rules ask for.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -66,6 +69,11 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return min(3 * len(os.sched_getaffinity(0)) // 2, PROCESSES_AT_MOST)
 
 
+def pytest_xdist_setupnodes(config: pytest.Config) -> None:
+    if config.getoption("--all"):
+        ready_clockwatt.share()
+
+
 def _files(config: pytest.Config) -> list[str]:
     """Files that the command line names, without the tests in them."""
     return [name.partition("::")[0] for name in config.option.file_or_dir if ".py" in name]
@@ -115,7 +123,8 @@ def _is_long(path: Path) -> bool:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    gc.unfreeze()  # libraries complain of what is not freed at the end
+    # libraries complain of what is not freed at the end, but what pytest collects before is not among them
+    atexit.register(gc.unfreeze)
     if (turns := config.stash.get(TURNS, None)) is not None:
         Path(turns.name).unlink(missing_ok=True)
         turns.close()

@@ -44,9 +44,16 @@ _LIBRARIES = (
     "pyarrow.compute", "pyarrow.csv", "pyarrow.parquet", "pydantic", "rich.console", "rich.table", "scipy.optimize",
     "scipy.stats", "sklearn.ensemble", "torch._dynamo", "torch.distributed.fsdp", "torchvision.models", "typer", "yaml",
 )  # fmt: skip
+OF_RUN = "READY_CLOCKWATT_OF_RUN"
+"""Socket of the one that all processes of a test run share."""
 _SERVED = Path(__file__).with_name("served")
 _LENGTH = 8
 """Bytes that say how long an order is."""
+
+
+def share() -> None:
+    """Start one for all processes that run tests, before them: it alone compiles the libraries where nobody has yet."""
+    os.environ[OF_RUN] = str(_server())
 
 
 def environment(*, alone: bool = False) -> dict[str, str]:
@@ -61,7 +68,9 @@ def environment(*, alone: bool = False) -> dict[str, str]:
 
 @functools.cache
 def _server() -> Path:
-    """Socket of the one of this process, which ends with it: its input ends then."""
+    """Socket of that of the run, or else of one that ends with this process: its input ends then."""
+    if address := os.environ.get(OF_RUN):
+        return Path(address)
     folder = tempfile.TemporaryDirectory(prefix="ready-")
     address = Path(folder.name) / "socket"
     server = subprocess.Popen(
