@@ -80,7 +80,7 @@ def disturb(cluster: SlurmCluster, folder: Path, way: str) -> None:
         _, left = psutil.wait_procs(ranks, timeout=600)
         lived_s = time.monotonic() - began_s
         snakemake.wait()
-    shown = (folder / "output").read_text().partition("Failed:")[2].split("\nAll measurements")[0]
+    shown = (folder / "output").read_text().partition("Failed:")[2].split("\nFinished measurements")[0]
     cases = [path.name for path in folder.glob("results/studies/parallel/a30/cases/*")]
     print(f"{way}: {len(ranks)} ranks ended after {lived_s:.1f} s, {len(left)} left; measured: {', '.join(cases)}")
     print(f"the other job {'ended well' if (folder / BESIDE).exists() else 'FAILED'};{shown}", flush=True)
