@@ -20,6 +20,7 @@ from clockwatt.errors import ClockwattError
 _START_S = 120.0
 """Time in which all ranks must have started: importing PyTorch from a shared file system can take a minute."""
 _LIMIT_S = 40.0
+"""Time without a communication after which ranks count as hung; with all else, they are ended within a minute."""
 _LONGEST_STEP_S = 300.0
 """Time that a CPU process may compute between two communications."""
 _LOOK_EVERY_S = 0.25
