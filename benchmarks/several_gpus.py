@@ -191,7 +191,7 @@ def score(measured: Path, predicted: list[Path], blind_files: int) -> None:
             "Targets are those of the first predictions, without the steps on one GPU.",
             f"Kernels > {COMPUTING:.0%}: steps in which each GPU runs kernels for this share of the time, or longer.",
             f"Networks: {', '.join(dict.fromkeys(network for network, _ in steps))}.",
-            "`again`: predicted after the measurement, with the present version.",
+            "Blind: predicted before the measurement. `again`: predicted afterwards, with the present version.",
             f"Blocks of steps of one case differ by {spread(steps):.0f} % in the median (90th over 10th percentile).",
             *(NOTES if "third" in measured.stem else ()),
         ),
