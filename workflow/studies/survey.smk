@@ -18,7 +18,7 @@ SURVEY = campaign.studies.survey
 SURVEY_FILES = [
     study_picture("survey", gpu, name)
     for gpu in (SURVEY.gpus if SURVEY else ())
-    for name in (*SURVEY_FIGURES, *(["interference"] if SURVEY.conditions else []))
+    for name in (*(SURVEY_FIGURES if SURVEY.compares(gpu) else ()), *(["interference"] if SURVEY.conditions else []))
 ]
 
 

@@ -13,6 +13,7 @@ from clockwatt.config.reading import dump, json_schema, load, parse, parse_netwo
 from clockwatt.config.slurm import SlurmResources
 from clockwatt.config.studies import (
     CONDITION_PROGRAMS,
+    FEWEST_CARDS,
     ORIGINAL_WORKLOADS,
     POWER_NETWORKS,
     STRATEGIES,
@@ -29,6 +30,7 @@ from clockwatt.config.studies import (
 __all__ = [
     "CONDITION_PROGRAMS",
     "DEFAULT_POINT",
+    "FEWEST_CARDS",
     "INPUT_NAME",
     "LABEL_PATTERN",
     "ORIGINAL_WORKLOADS",

@@ -41,6 +41,8 @@ Count = Annotated[int, Field(ge=1, le=64)]
 ConditionName = Literal["together", "shared"]
 CONDITION_PROGRAMS = ("sgemm", "resnet50", "bert", "dlrm")
 """Programs that the survey times alone and beside one another."""
+FEWEST_CARDS = 4
+"""Fewest cards that the survey compares."""
 SurveyProgram = Literal["gemm", "copy", "resnet50", "bert", "dlrm"]
 
 
@@ -245,8 +247,14 @@ class SurveyStudyConfig(Model):
             raise ConfigError(f"studies.survey.gpus: no node {node!r} of GPU {gpu!r}; {known}.")
         return nodes[node]
 
+    def compares(self, gpu: str) -> bool:
+        """Return whether the cards of a GPU, by its label, are compared: conditions alone need no four cards."""
+        return not self.conditions or sum(self.gpus[gpu].values()) >= FEWEST_CARDS
+
     def cards(self, gpu: str) -> list[tuple[str, int, int]]:
-        """Return node, index and session of each measurement of a GPU, by its label."""
+        """Return node, index and session of each measurement of a GPU, by its label; none if nothing compares them."""
+        if not self.compares(gpu):
+            return []
         return [
             (node, index, session)
             for session in range(1, self.sessions + 1)

@@ -90,7 +90,10 @@ def study_jobs(campaign: CampaignConfig) -> Iterator[Job]:
         for shared in survey.shared_nodes(gpu) if survey else ():
             file = layout.conditions_file(*shared)
             yield _study_job("survey", gpu, str(file), f"conditions-{file.stem}.log")
-        yield _study_job("survey", gpu, "variance.csv", "survey.log")
+        if survey and survey.compares(gpu):
+            yield _study_job("survey", gpu, "variance.csv", "survey.log")
+        if survey and survey.conditions:
+            yield _study_job("survey", gpu, "interference.csv", "interference.log")
     for gpu in studies.parallel.labels(campaign.gpus) if studies.parallel else ():
         yield _study_job("parallel", gpu, PARALLEL_STEPS, "run.log")
         yield _study_job("parallel", gpu, PARALLEL_TABLE, "figures.log")

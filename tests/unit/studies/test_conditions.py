@@ -32,8 +32,11 @@ def campaign(*names: str) -> config.CampaignConfig:
 
 def test_the_matrix_recovers_the_rule_of_virtual_cards(tmp_path, capsys):
     asked = campaign("together", "shared")
-    nodes = asked.studies.study_survey().shared_nodes("h200")
-    assert len(nodes) == 6
+    study = asked.studies.study_survey()
+    nodes = study.shared_nodes("h200")
+    assert (len(nodes), len(study.cards("h200"))) == (6, 6)
+    few = study.model_copy(update={"gpus": {"h200": {"n1": 3}}})
+    assert not few.cards("h200"), "three cards are too few to compare"
     for node, repetition in nodes:
         conditions.measure(asked, "h200", node, repetition, tmp_path / f"conditions/{node}-{repetition}.csv")
     command = ["study-interference", str(tmp_path / "conditions"), "--output", str(tmp_path)]

@@ -13,10 +13,11 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
+from clockwatt.config import FEWEST_CARDS
 from clockwatt.dataset.flagging import SLOWED_BY
 from clockwatt.errors import ClockwattError
 from clockwatt.studies.survey.observations import COMPARED, last_shared_position
-from clockwatt.studies.survey.variance import COVERAGE, FEWEST_CARDS, outliers
+from clockwatt.studies.survey.variance import COVERAGE, outliers
 
 FALSE_ALARMS = 0.01
 """Largest share of cards of the same fleet that any quantity may call an outlier."""

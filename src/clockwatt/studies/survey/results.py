@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from clockwatt.config import FEWEST_CARDS
 from clockwatt.errors import ClockwattError
 from clockwatt.figures.style import save, styled
 from clockwatt.io.files import write_text
@@ -83,11 +84,9 @@ def survey(paths: Sequence[Path]) -> Survey:
         raise ClockwattError(f"measurements of several models: {', '.join(models)}. Give those of one.")
     observed = observations(rows)
     count = len(observed["card"].unique())
-    if count < variance.FEWEST_CARDS:
+    if count < FEWEST_CARDS:
         missing = "".join(f"\n{name}: {reason}" for name, reason in lost.items())
-        raise ClockwattError(
-            f"{count} cards with energy are too few. Measure {variance.FEWEST_CARDS} or more.{missing}"
-        )
+        raise ClockwattError(f"{count} cards with energy are too few. Measure {FEWEST_CARDS} or more.{missing}")
     levels, limits = variance.levels_of(observed)
     places = _places(rows)
     limits += _several_places(places)

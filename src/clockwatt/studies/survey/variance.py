@@ -20,7 +20,6 @@ from clockwatt.studies.survey.observations import last_shared_position
 
 POSITION, REST = "position", "rest"
 COVERAGE = 0.95
-FEWEST_CARDS = 4
 _FEWEST_HOSTS = 3
 _DAY_US = 86_400_000_000
 _FALSE_DISCOVERIES = 0.05
