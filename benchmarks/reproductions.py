@@ -311,6 +311,9 @@ def temperature() -> tuple[str, list[Row], list[str]]:
         seconds = cell("thermal_moment-workloads", [name], "readings")
         return f"{OTHER_CARD}: {seconds} s of it, in 3 turns; all of it was not run (see below)"
 
+    def whole(column: str) -> str:
+        return cell("black_scholes", [], column)
+
     def shown(name: str) -> str:
         return f"GPU use {busy(name)} %, {cell('thermal_moment-workloads', [name], 'temperature (°C)')} °C"
 
@@ -349,11 +352,11 @@ def temperature() -> tuple[str, list[Row], list[str]]:
             "Black–Scholes",
             "50,000 scalar calls with gradients, GPU use 8 %",
             (
-                f"`black_scholes_original`: the same calls, {shown('black_scholes_original')}; `black_scholes`, "
-                f"vectorised: {shown('black_scholes')}"
+                f"`black_scholes_original`: the same calls, GPU use {whole('GPU busy (%)')} %, "
+                f"{whole('temperature (°C)')} °C; `black_scholes`, vectorised: {shown('black_scholes')}"
             ),
             workload("black_scholes_original"),
-            recorded("black_scholes_original"),
+            f"{OTHER_CARD}: {whole('calls')} calls in {whole('time (s)')} s on an H200, then stopped",
         ],
         [
             "DistilBERT question answering",
@@ -412,7 +415,7 @@ def temperature() -> tuple[str, list[Row], list[str]]:
     ]
     notes = [
         "Numbers of the H200 and the virtual A30: [Temperature](temperature.md).",
-        "Workloads of the study run for minutes. A GPU was at hand for few minutes in all, so each ran for seconds.",
+        "Workloads of the study run for minutes. All but Black–Scholes ran for seconds: GPU time was short.",
         "Seconds show GPU use and power. They do not show how a card warms up over minutes.",
         "To run them whole: `studies.workloads: {workloads: [distance_original], seconds: null}`.",
     ]
