@@ -17,6 +17,7 @@ import clockwatt
 from clockwatt.errors import ClockwattError
 from clockwatt.operations import numerics
 from clockwatt.operations.trace.tracer import UntraceableError
+from clockwatt.predict.answer import Answer
 from clockwatt.schema.execution import DEFAULT
 
 
@@ -230,6 +231,11 @@ def module_compiled(net: torch.nn.Module) -> torch.nn.Module:
     return net
 
 
+@functools.cache
+def predicted(mode: str) -> Answer:
+    return clockwatt.predict(Net(), IMAGES, gpu="h200", training=True, optimizer="adamw", precision=f"{DEFAULT}+{mode}")
+
+
 @pytest.mark.parametrize(
     ("wrapped", "mode"),
     [
@@ -243,10 +249,7 @@ def module_compiled(net: torch.nn.Module) -> torch.nn.Module:
     ],
 )
 def test_a_compiled_step_costs_what_predict_says(wrapped, mode: str) -> None:
-    answer = compiled_step(wrapped).answer
-    expected = clockwatt.predict(
-        Net(), IMAGES, gpu="h200", training=True, optimizer="adamw", precision=f"{DEFAULT}+{mode}"
-    )
+    answer, expected = compiled_step(wrapped).answer, predicted(mode)
     assert answer.execution == expected.execution
     for quantity in ("calls", "time_s", "device_s", "host_s", "energy_j"):
         assert getattr(answer.expected, quantity) == getattr(expected.expected, quantity)
