@@ -89,7 +89,7 @@ def test_no_slurm(tmp_path, monkeypatch):
 
 def test_no_gpu(nvml, in_worker):
     nvml.install()
-    assert ("missing", "unknown without a GPU") in lines(in_worker(doctor.examine), "clock control")
+    assert ("missing", "cannot be checked without a GPU") in lines(in_worker(doctor.examine), "clock control")
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,7 @@ def test_without_a_network_each_is_told_where_it_took_least_energy(show, made):
     assert one["less_energy"] == 1 - one["energy_j"] / own.loc[one["reference_point"], "measured_energy_j"]
     printed = show().splitlines()
     assert len(printed) == 1 + len(told)
-    assert printed[1].startswith(f"  {one['network_id']} {one['pass']} in ")
+    assert printed[1].startswith(f"  {one['network_id'].removesuffix('-float32')}, {one['pass']}, ")
     assert f", {one['gpu']} (VIRTUAL): " in printed[1]
     assert show("--most", "1").splitlines() == [
         *printed[:2],

@@ -179,5 +179,5 @@ def _host(host: HostAnswer) -> str:
     if host.name is not None:
         return f"Host {host.name}: its calls take {host.factor:.2f}× as long as on the median host."
     hosts = "one host" if host.sessions == 1 else f"{host.sessions} hosts"
-    calls = f"their calls took {host.low:.2f}–{host.high:.2f}× as long as on the median"
+    calls = f"calls took {host.low:.2f}–{host.high:.2f}× as long on them as on this median"
     return f"Host: the median of {hosts} measured with this GPU; {calls}."

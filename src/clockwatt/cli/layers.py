@@ -67,7 +67,7 @@ def layers(
     shared = "host time" if host_bound else "device time" if answer.expected.device_s else "back-to-back time"
     print(f"In brackets: 90 % intervals. The time of the pass is divided in proportion to the modules' {shared}.")
     if any(f"{name}." in other for name in table.index if name for other in table.index):
-        print("A module's row leaves out the modules below it, which have rows of their own.")
+        print("A module's row excludes the modules inside it: they have their own rows.")
     print("memory: what a module holds at the peak of the pass.")
     if profiled is not None:
         _print_measured(table, profiled)

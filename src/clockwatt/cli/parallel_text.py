@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from clockwatt.cli.answer_text import question
-from clockwatt.cli.printing import MOST_ROWS, binary, quantity, rounded
+from clockwatt.cli.printing import MOST_ROWS, binary, left_out_words, quantity, rounded
 from clockwatt.cli.tables import table_of
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def print_parallel_recommendation(answer: ParallelRecommendation) -> None:
         f"×: relative to one GPU at {single.point} ({step}), per {single.unit.removesuffix('s')}.",
         f"Best: {_words(answer.best, single.unit)}",
         *([] if fastest is answer.best else [f"Fastest: {_words(fastest, single.unit)}"]),
-        *(f"Left out: {reason}" for reason in answer.left_out),
+        *left_out_words(answer.left_out),
         *(f"Warning: {warning}" for warning in answer.warnings),
     ]
     if len(answer.candidates) > MOST_ROWS:

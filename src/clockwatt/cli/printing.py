@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -160,6 +160,13 @@ def print_recommendation(answer: Recommendation, more: Mapping[str, Any], *, ver
         print(line)
 
 
+def left_out_words(reasons: Sequence[str], where: str = "") -> Iterator[str]:
+    """Yield what was left out and why, a line for each reason; nothing without reasons."""
+    if reasons:
+        yield f"Left out{where}:"
+    yield from (f"  {reason}" for reason in reasons)
+
+
 def _several(answer: Recommendation) -> bool:
     """Return whether the candidates have several precisions."""
     return len(answer.execution) > 1
@@ -194,7 +201,7 @@ def _below_choices(answer: Recommendation, more: Mapping[str, Any], *, verbose: 
         yield line
     for label, now in more.get("measured_now", {}).items():
         yield f"{label}: {measured_words(now)}"
-    yield from (f"Left out: {reason}" for reason in answer.left_out)
+    yield from left_out_words(answer.left_out)
     if not several:
         differs = {one.gpu: precision(one) for one in answer.candidates if precision(one) != precision(best)}
         yield from (f"{gpu} has no TF32: it computes in {words}." for gpu, words in differs.items())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +13,7 @@ from clockwatt import config
 from clockwatt.cli.answer_text import UNITS, columns
 from clockwatt.cli.options import AsJson, Verbose
 from clockwatt.cli.printing import (
+    left_out_words,
     passed,
     precision,
     quantity,
@@ -98,8 +100,8 @@ def _print(shown: list[Overview], *, verbose: bool) -> None:
             print(f"{passed(first)}, {precision(first)}, {gpu.gpu} ({kind})")
             print_whole(_table(gpu, verbose=verbose))
             print(*(sparklines(gpu) if verbose else ()), *_below(gpu, verbose=verbose), "", sep="\n")
-        for reason in one.left_out:
-            print(f"Left out in {one.pass_}: {reason}")
+        for line in left_out_words(one.left_out, f" in {one.pass_}"):
+            print(line)
     if (sums := sum_words(answer for one in shown for answer in one.answers)) is not None:
         print(sums)
     print("In brackets: 90 % intervals.")
@@ -160,14 +162,14 @@ def show_best_points(
     print("Operating point of least measured energy. For all points: `clockwatt show NETWORK`.")
     for best in found[:most]:
         line = (
-            f"  {best.network_id} {best.pass_} in {best.execution.words}, "
+            f"  {re.sub('-b?float(16|32)$', '', best.network_id)}, {best.pass_}, {best.execution.words}, "
             f"{best.gpu}{' (VIRTUAL)' if best.virtual else ''}: "
             f"{quantity(best.energy_j, 'J')} in {quantity(best.time_s, 's')} at "
             f"{best.point}"
         )
         if best.point != best.reference_point:
-            less, more = 100 * best.less_energy, 100 * best.more_time
-            line += f"; {less:.0f} % less energy and {more:.0f} % more time than at {best.reference_point}"
+            time = f"{100 * abs(best.more_time):.0f} % {'less' if best.more_time < 0 else 'more'} time"
+            line += f"; {100 * best.less_energy:.0f} % less energy and {time} than at {best.reference_point}"
         print(line)
     if len(found) > most:
         print(f"  … and {len(found) - most} more: clockwatt show --most {len(found)}")

@@ -33,7 +33,9 @@ class CampaignConfig(Model):
         pattern=LABEL_PATTERN, max_length=_LONGEST_LABEL, description="name of the campaign, shown in figures"
     )
     seed: int = Field(0, ge=0, description="seed of shuffles, virtual GPUs and predictors")
-    gpus: dict[str, GpuConfig] = Field(min_length=1, description="your label, used in paths, to a GPU")
+    gpus: dict[str, GpuConfig] = Field(
+        min_length=1, description="GPUs, each below a label that you choose; paths contain the label"
+    )
     design: DesignConfig | None = Field(None, description="operations drawn by design, beside those of networks")
     imported_from: str | None = Field(
         None,
@@ -62,8 +64,9 @@ class CampaignConfig(Model):
     )
     reference: Annotated[list[str], one_or_more(str)] = Field(
         [],
-        description="shipped measurements, or folders that `clockwatt import` wrote (a path with a slash, such as "
-        "`./a30`); they are added to the campaign's own, which replace them where label and operating point are equal",
+        description="measurements to add: names of shipped ones, or folders that `clockwatt import` wrote (with a "
+        "slash: `./a30`). If the campaign has measurements with the same label and operating point, only those "
+        "are used",
         examples=[["h200"], ["h200", "h200-wide"]],
     )
     results_dir: str = Field(

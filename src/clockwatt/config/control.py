@@ -30,22 +30,22 @@ class ControlConfig(Model):
 
     method: ControlMethod = Field(
         "nvml",
-        description="nvml sets clocks directly (needs root); helper calls by sudo what an "
-        "administrator installed from `privileged/`; command runs the site's own script; slurm uses "
-        "`srun --gpu-freq` (SM and memory clock); none sets nothing, for `default`. `clockwatt doctor` says which of "
-        "them work",
+        description="nvml: directly, as root; helper: with sudo, by the program that an administrator installed from "
+        "`privileged/`; command: by a program of your site; slurm: by `srun --gpu-freq` (SM and memory clock); none: "
+        "nothing is set, for `default`. `clockwatt doctor` shows which methods work",
     )
-    helper: str = Field("/usr/local/sbin/clockwatt-clocks", description="of method helper: where it is installed")
+    helper: str = Field("/usr/local/sbin/clockwatt-clocks", description="path of the program of method helper")
     set_command: str | None = Field(
         None,
-        description="of method command: what sets an operating point, run without a shell. {index} is the GPU's number "
-        "as in nvidia-smi, {uuid} its UUID; {sm_clock_mhz}, {memory_clock_mhz}, {power_limit_w} what is asked for",
+        description="of method command: command that sets an operating point, run without a shell. {index} is the "
+        "GPU's number in nvidia-smi, {uuid} its UUID. {sm_clock_mhz}, {memory_clock_mhz} and {power_limit_w} are the "
+        "values to set",
         examples=["sudo /opt/site/nvidia-set-clocks.sh -d {index} -c {sm_clock_mhz}"],
     )
     reset_command: str | None = Field(
         None,
-        description="of method command: what resets the operating point; without it, set_command must run while the "
-        "point is held, and is terminated to release it",
+        description="of method command: command that resets the operating point. Without it, set_command must run "
+        "until clockwatt ends it, and then reset the operating point",
         examples=["sudo /opt/site/nvidia-set-clocks.sh -d {index} -r"],
     )
     settle_timeout_s: float = Field(

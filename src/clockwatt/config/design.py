@@ -49,8 +49,8 @@ class DesignConfig(Model):
     max_memory_bytes: float = Field(4e9, gt=0, description="most bytes that one pass of an operation reads and writes")
     families: dict[str, float] | None = Field(
         None,
-        description="share of each family of blocks, by its name; families that are not named are not drawn, but for "
-        "optimizer steps in training. Without it all up to `picked` are, most of them where predictions failed. "
+        description="share of each family of operations. Other families are not drawn, except optimizer steps in "
+        "training. Without this key, all families up to `picked` are drawn, most often those with the largest errors. "
         f"Names: {', '.join(FAMILIES)}",
         examples=[{"recurrent": 1, "long_recurrent": 3}],
     )

@@ -26,16 +26,16 @@ class FitConfig(Model):
         1,
         ge=1,
         le=1000,
-        description="fewest rows in a leaf of roofline's and forest's trees: with 2 they take half the space, and "
-        "power is predicted a little worse",
+        description="fewest rows in a leaf of the trees of roofline and forest; with 2, files are half as large, and "
+        "predictions of power a little worse",
     )
     mlps: int = Field(
         0,
         ge=0,
         le=16,
-        description="size of the MLP ensemble that predicts device time beside roofline's forest, from 5,000 rows on "
-        "(each clock counts, and rows of another GPU); 2 take a third off the large errors of convolutions and some "
-        "minutes to fit",
+        description="number of MLPs that predict device time together with roofline's forest; used from 5,000 rows on "
+        "(rows of all clocks, and of other GPUs). 2 MLPs reduce the large errors of convolutions by a third, and need "
+        "some minutes to fit",
     )
     transfer: bool = Field(
         True,

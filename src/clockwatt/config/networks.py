@@ -100,17 +100,17 @@ class NetworkConfig(WithPrecision):
 
     data_dependent_branch: Literal["refuse", "true", "false"] = Field(
         "refuse",
-        description="at a branch on the values of a tensor, tracing refuses the network or takes it as true or false",
+        description="value of conditions that depend on the values of a tensor; refuse: such a network is an error",
     )
 
     precision: Annotated[list[NetworkPrecision], one_or_more(NetworkPrecision)] = Field(
         ["fp32", "tf32"],
         min_length=1,
-        description="precisions that it is measured in; fp32, tf32 and tf32-conv where the GPU has them too; bf16 and "
-        "fp16 cast the network and its input; bf16-mixed and fp16-mixed run it under torch.autocast, the latter with "
-        "GradScaler in training; `tf32+channels_last` lays its weights and images out channels last, `tf32+compile` "
-        "runs it under torch.compile, `tf32+reduce-overhead` that with CUDA graphs, and `tf32+cuda_graph` captures its "
-        "pass. A network may stand once for each",
+        description="precisions that it is measured in. fp32, tf32, tf32-conv: on GPUs whose key `precision` has them "
+        "too. bf16, fp16: the network and its input are cast. bf16-mixed, fp16-mixed: torch.autocast; in training, "
+        "fp16-mixed also uses GradScaler. Append `+channels_last`, `+compile` (torch.compile), `+reduce-overhead` "
+        "(torch.compile with CUDA graphs) or `+cuda_graph` (the whole pass is captured): `tf32+compile`. The same "
+        "network may be listed again with other precisions",
     )
     sample: float = Field(
         1.0,
@@ -118,7 +118,7 @@ class NetworkConfig(WithPrecision):
         le=1,
         description="share of its operations to measure, chosen independently of other networks",
     )
-    whole: bool = Field(True, description="whether the network is measured whole, too")
+    whole: bool = Field(True, description="whether the whole network is measured, too")
     quantities: Quantities | None = Field(
         None,
         description="what is measured of it and its operations: `[time]` or `[time, energy]`; null: the campaign's",

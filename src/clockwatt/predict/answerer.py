@@ -110,7 +110,7 @@ def predict_network(
         )
     if point == asked:
         return answer
-    boost = f"Only locked clocks were measured: the answer for {asked} is the one at the boost clock, {point}."
+    boost = f"Only locked clocks were measured. For {asked}, this is the answer at the boost clock, {point}."
     return replace(answer, warnings=(boost, *answer.warnings))
 
 

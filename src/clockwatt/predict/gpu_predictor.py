@@ -357,7 +357,7 @@ class GpuPredictor:
                 most = f"{share:.0f}" if share >= 10 else f"{share:.2g}"
                 names = ", ".join(shares_of)
                 warnings.append(
-                    f"Up to {most} % of the time or energy comes from operations outside the training data ({names})."
+                    f"Up to {most} % of time and energy come from operations outside the training data ({names})."
                 )
         of_points = ((point, self.description.point_warning(point)) for point in points)
         return {point: ([*([] if of is None else [of]), *warnings], notes) for point, of in of_points}

@@ -189,7 +189,10 @@ def _clocks(gpu: Gpu) -> Iterator[Finding]:
 def _control() -> Iterator[Finding]:
     if not _installed():
         yield Finding(
-            "clock control", MISSING, "unknown without a GPU", "in a GPU job: srun --gres=gpu:1 clockwatt doctor"
+            "clock control",
+            MISSING,
+            "cannot be checked without a GPU",
+            "in a GPU job: srun --gres=gpu:1 clockwatt doctor",
         )
         return
     for name in NAMES:

@@ -165,7 +165,7 @@ def show_plan(plan: Plan) -> None:
     )
     table.add_column("GPU", no_wrap=True)
     for heading in ("points", "measurements", "done", "jobs left", "GPU-hours left", "files", "size"):
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", no_wrap=" " not in heading)
     for gpu in plan.gpus:
         table.add_row(gpu.label, *map(str, (gpu.points, gpu.measurements, gpu.finished, gpu.jobs)),
                       f"{gpu.gpu_hours:.1f}", str(gpu.files), _size(gpu.bytes))  # fmt: skip

@@ -196,11 +196,13 @@ def _failures(failed: list[Outcome], results: Path) -> list[str]:
 def _rows(quality: Path) -> str:
     report = json.loads(quality.read_text(encoding="utf-8"))
     anchors, virtual = report["by_kind"].get("anchor", 0), report["virtual_rows"]
-    of_virtual = f", {'all' if virtual == report['rows'] else virtual} on virtual GPUs" if virtual else ""
+    of_virtual = (
+        f", {'all' if virtual == report['rows'] else f'{virtual:,} of them'} on virtual GPUs" if virtual else ""
+    )
     failed = "".join(
         f", {count} {status.replace('_', ' ')}" for status, count in report["by_status"].items() if status != OK
     )
-    return f"Measurements: {report['rows'] - anchors}{of_virtual}{failed}. Details: {quality}"
+    return f"Measurements: {report['rows'] - anchors:,}{of_virtual}{failed}. Details: {quality}"
 
 
 def _next(campaign: CampaignConfig, failed: list[Outcome], left: list[Outcome]) -> list[str]:

@@ -342,7 +342,7 @@ def test_an_answer_with_torch_ends_without_a_word_beside_it(made, listed):
     assert (done.returncode, done.stderr) == (0, "")
     answer = json.loads(done.stdout)
     assert answer["point"] == "sm1440"
-    assert "the answer for default is the one at the boost clock" in answer["warnings"][0]
+    assert "For default, this is the answer at the boost clock" in answer["warnings"][0]
 
 
 def test_a_step_of_decoding_says_what_a_token_costs(ask, answer, tmp_path):

@@ -10,7 +10,7 @@ import pynvml
 from clockwatt.gpu.interface import GpuError, GpuLostError, GpuNotFoundError, NoPermissionError, NotSupportedError
 
 _NO_DRIVER = (
-    "no NVIDIA driver was found. Run the command in a job with a GPU. Campaigns, `record` and `card` can also use "
+    "no NVIDIA driver was found. Run this command in a job with a GPU. Campaigns, `record` and `card` can also use "
     "virtual:a30"
 )
 
