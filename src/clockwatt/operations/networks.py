@@ -260,8 +260,14 @@ def without_memory(values: KnownValues) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def registered_on_meta(values: KnownValues) -> Iterator[None]:
-    """As `without_memory`, for callers that follow the values of calls themselves."""
+def registered_on_meta(values: KnownValues, keep_lazy: Callable[[torch.Tensor], None] | None = None) -> Iterator[None]:
+    """As `without_memory`, for callers that follow the values of calls themselves.
+
+    Parameters
+    ----------
+    keep_lazy
+        Takes each lazy tensor that was moved.
+    """
 
     def to_meta(module: torch.nn.Module, name: str, tensor: torch.Tensor | None) -> Any:  # noqa: ARG001  # as PyTorch calls it
         with torch._C.DisableTorchFunction():  # a mode may claim that it is on a GPU
@@ -269,7 +275,10 @@ def registered_on_meta(values: KnownValues) -> Iterator[None]:
                 return None
         if is_lazy(tensor):
             kind: Any = type(tensor)
-            return kind(tensor.requires_grad, "meta", tensor.dtype)
+            lazy: torch.Tensor = kind(tensor.requires_grad, "meta", tensor.dtype)
+            if keep_lazy is not None:
+                keep_lazy(lazy)
+            return lazy
         moved = tensor.detach().to("meta")
         if not isinstance(tensor, torch.nn.Parameter) and tensor.numel() <= MOST_ELEMENTS:
             values.keep(moved, tensor)

@@ -452,6 +452,9 @@ def test_modules_are_on_the_cpu_until_they_are_moved() -> None:
         scores = model(torch.zeros(2, dtype=torch.int64, device="cuda")) * torch.tensor(0.5)
         assert scores[torch.tensor([0])].is_cuda
         assert torch.nn.LazyLinear(2).cuda()(scores).is_cuda
+        lazy = torch.nn.LazyLinear(2)
+        assert lazy(torch.zeros(2, 3)).device == torch.device("cpu")
+        assert lazy.cuda()(torch.zeros(2, 3, device="cuda")).is_cuda
 
 
 def test_the_guide_runs(capsys: pytest.CaptureFixture[str]) -> None:

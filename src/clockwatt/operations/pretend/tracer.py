@@ -17,7 +17,7 @@ from weakref import WeakSet
 
 import torch
 import torch.utils.checkpoint
-from torch.nn.parameter import is_lazy
+from torch.nn.parameter import UninitializedTensorMixin, is_lazy  # type: ignore[attr-defined]
 from torch.utils._pytree import tree_map, tree_map_only
 from torch.utils.weak import WeakIdKeyDictionary
 
@@ -203,6 +203,7 @@ class PretendTracer(Tracer):
         self._stepping = False
         self._uploaded: Any = WeakIdKeyDictionary()
         self._on_cpu: Any = WeakIdKeyDictionary()  # storages on meta of parameters, and their like, that were not moved
+        self._lazy_on_cpu: Any = WeakIdKeyDictionary()
         self._off_gpu = False  # such tensors alone are computed with
         self._owners: dict[int, str] = {}  # path of the module that each parameter, by its id, belongs to
         self._begin()
@@ -421,6 +422,8 @@ class PretendTracer(Tracer):
         func = _T.to if func is _T.cuda else func
         given = tensors_in((args, kwargs))
         if any(map(is_lazy, given)):  # no storage as yet
+            for tensor in given if moved else ():
+                self._lazy_on_cpu.pop(tensor, None)
             return func(*args, **kwargs)
         on_gpu = [tensor for tensor in given if tensor.is_meta]
         if not moved and not on_gpu:
@@ -457,6 +460,27 @@ class PretendTracer(Tracer):
 
     def _keep_on_cpu(self, tensors: Sequence[torch.Tensor]) -> None:
         self._on_cpu.update((one.untyped_storage(), None) for one in tensors if one.is_meta)
+
+    @contextlib.contextmanager
+    def lazy_on_cpu(self) -> Iterator[None]:
+        """Within, lazy tensors that were not moved get their shape on the CPU."""
+        own = UninitializedTensorMixin.materialize
+
+        def materialize(lazy: Any, *args: Any, **kwargs: Any) -> None:
+            own(lazy, *args, **kwargs)
+            if self._lazy_on_cpu.pop(lazy, False):
+                with torch._C.DisableTorchFunction():  # this mode claims that it is on the GPU
+                    self._keep_on_cpu([lazy])
+
+        UninitializedTensorMixin.materialize = materialize
+        try:
+            yield
+        finally:
+            UninitializedTensorMixin.materialize = own
+
+    def keep_lazy(self, lazy: torch.Tensor) -> None:
+        """Remember that a lazy tensor was not moved."""
+        self._lazy_on_cpu[lazy] = True
 
     def _check_devices(self, func: Callable[..., Any], args: tuple[Any, ...], given: Sequence[torch.Tensor]) -> None:
         """Refuse a call that takes tensors on the CPU and on the GPU at once, though CUDA cannot."""
@@ -857,7 +881,8 @@ def pretending(tracer: PretendTracer, gpu: tuple[str, str, int, int]) -> Iterato
         torch.backends.mha.set_fastpath_enabled(False)  # no trace sees it
         with (
             pretended(*gpu, compiled=tracer.compiled, saved=tracer.saved),
-            registered_on_meta(tracer.values),
+            registered_on_meta(tracer.values, tracer.keep_lazy),
+            tracer.lazy_on_cpu(),
             MetaLayouts(),
             tracer.storages,
             torch.utils.checkpoint.set_checkpoint_early_stop(False),
