@@ -10,7 +10,7 @@ import typer
 from clockwatt.cli.options import AsJson
 from clockwatt.cli.predict import loaded
 from clockwatt.cli.request_options import FOLDERS, NETWORK, TRAINING, request_command
-from clockwatt.errors import RequestError
+from clockwatt.errors import ClockwattError, RequestError
 from clockwatt.predict.answer import RATIOS
 
 if TYPE_CHECKING:
@@ -44,7 +44,12 @@ def compare(
         raise RequestError("nothing to compare with: give a second network, {to_gpu}, {to_point} or {to_precision}.")
     if request.network is None:
         raise RequestError("give a network, such as resnet50.")
-    second_request = request.of(**request.model_dump() | changed)
+    try:
+        second_request = request.of(**request.model_dump() | changed)
+    except RequestError as error:
+        raise RequestError(error.text.replace("{precision}", "{to_precision}")) from error
+    except ClockwattError as error:
+        raise RequestError(f"{{to_precision}} {error}") from error
     predictors = loaded(request)
     try:
         predictors.gpu_at(second_request)

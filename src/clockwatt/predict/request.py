@@ -205,6 +205,12 @@ class Request(Model):
             raise RequestError("{operations} replaces a network and its {input}: give one or the other.")
         if self.operations is not None and self.measure_whole:
             raise RequestError("{measure_whole} runs a network; {operations} lists operations.")
+        for setting in (self.precision, *self.precisions) if self.pass_ == TRAINING else ():
+            if setting is not None and setting != "all" and ExecutionSettings(setting).waits_in_capture:
+                raise RequestError(
+                    f"{{precision}} {setting}: GradScaler waits for the GPU, so that no CUDA graph can capture a "
+                    "training step. Choose bf16-mixed+cuda_graph, or fp16-mixed without cuda_graph."
+                )
         if self.precisions and self.precision is not None:
             raise RequestError("{precision} and {precisions}: give one or the other.")
         if self.precisions and self.operations is not None:

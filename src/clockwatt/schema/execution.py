@@ -150,6 +150,11 @@ class ExecutionSettings(str):
         return mode_of_variant(self) in COMPILED_MODES
 
     @property
+    def waits_in_capture(self) -> bool:
+        """Return whether a training step cannot be captured: the gradient scaler of `fp16-mixed` waits for the GPU."""
+        return self.precision == "fp16-mixed" and mode_of_variant(self) == CUDA_GRAPH
+
+    @property
     def eager(self) -> ExecutionSettings:
         """Return the same settings in eager mode."""
         return ExecutionSettings("+".join(word for word in self.split("+") if word not in MODES))
@@ -206,7 +211,10 @@ def _canonical(text: str) -> str:
             raise ClockwattError(f"{text}: {parts[name]} and {value} are both a {name}: give one.")
         parts[name] = value
     if "precision" not in parts:
-        raise ClockwattError(f"{text}: names no precision. Choose {_listed(PRECISIONS)}: tf32+{text}.")
+        kinds = " and a ".join(name.replace("_", " ") for name in parts)
+        raise ClockwattError(
+            f"{text} is a {kinds}, and names no precision. Choose {_listed(PRECISIONS)}, such as tf32+{text}."
+        )
     given = [parts.get(name, _DEFAULTS.get(name)) for name, _ in _CHOICES]
     return "+".join(str(value) for value in given if value not in _DEFAULTS.values())
 
@@ -217,6 +225,11 @@ def _part(word: str, text: str) -> tuple[str, str]:
         if value in choices:
             return name, value
     named = repr(word) if word == text else f"{text}: {word!r}"
+    if value.startswith("checkpoint"):
+        raise ClockwattError(
+            f"precision {named} is no setting: a network does its own checkpointing. "
+            "Call torch.utils.checkpoint in its forward, and name that network."
+        )
     raise ClockwattError(
         f"precision {named} is not supported. Choose a precision ({_listed(PRECISIONS)}), and append +channels_last "
         f"for that layout; networks run in {_listed(MODES)} mode, such as tf32+compile."
@@ -255,8 +268,7 @@ def all_settings(*, training: bool, images: bool) -> list[ExecutionSettings]:
     # TorchInductor chooses the layout itself
     ways = [*formats, "+compile", *(f"{layout}+{CUDA_GRAPH}" for layout in formats)]
     found = [ExecutionSettings(f"{name}{way}") for way in ways for name in names]
-    # the gradient scaler of fp16-mixed waits for the GPU, which a captured step cannot
-    return [one for one in found if not (training and one.precision == "fp16-mixed" and CUDA_GRAPH in one)]
+    return [one for one in found if not (training and one.waits_in_capture)]
 
 
 def default_of(variant: str) -> ExecutionSettings:

@@ -59,7 +59,8 @@ def test_what_is_at_its_default_is_left_out_of_the_text(text, canonical):
         ("bf16+max-autotune", "'max-autotune' is not supported"),
         ("tf32+compile+cuda_graph", "compile and cuda_graph are both a mode"),
         ("tf32+fp32", "tf32 and fp32 are both a precision"),
-        ("eager", "names no precision. Choose tf32-conv, tf32, fp32, "),
+        ("eager", "eager is a mode, and names no precision. Choose tf32-conv, tf32, fp32, "),
+        ("tf32+checkpointing", "a network does its own checkpointing"),
     ],
 )
 def test_what_is_not_supported_is_refused_by_name(text, message):
