@@ -42,7 +42,7 @@ from clockwatt.predict.evaluation.pass_errors import MODES_FILE
 from clockwatt.schema.execution import COMPILE, CUDA_GRAPH, REDUCE_OVERHEAD
 
 NAMES = {"compiled": (COMPILE, REDUCE_OVERHEAD), "graph": (CUDA_GRAPH,)}
-"""Modes of clockwatt whose error each measured one gives; `reduce-overhead` was not measured."""
+"""Modes of clockwatt whose error each measured one gives; too few passes were measured with `reduce-overhead`."""
 HOST_LIMITED = 1.15
 """A pass that takes so many times its device time waits for the host."""
 QUANTITIES = {"device_s": "device time", "energy_j": "energy", "time_s": "time"}
