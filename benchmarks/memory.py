@@ -1,13 +1,14 @@
 """Compare predicted with measured peak memory, of networks that no workspace was fitted to.
 
 python benchmarks/memory.py [--passes 200] [--write-errors]
-python benchmarks/memory.py --runs benchmarks/fresh/memory-h100.parquet
+python benchmarks/memory.py --runs benchmarks/fresh/memory-h100.parquet [--write-errors]
 python benchmarks/memory.py --captured
 python benchmarks/memory.py --compiled [--write-errors]
 
 Measured peaks begin with the network's construction on the GPU, in float32 before it is cast. Passes whose construction
 takes more than they do are left out: their measurement does not show the pass. `--runs` takes what `memory_on_gpu.py`
-wrote on an H100, reserved memory with it, and changes no interval. `--captured` scores CUDA graphs that
+wrote on an H100, and the eager passes of `compiled/measure.py`; half of both give the intervals of reserved memory, and
+the other half is scored. `--captured` scores CUDA graphs that
 `compiled/measure.py` captured, but those that were looked at during development. `--compiled` scores passes that it
 compiled in three sets; predictions were developed on the first. The intervals of a set come from the other two.
 """
@@ -15,6 +16,8 @@ compiled in three sets; predictions were developed on the first. The intervals o
 from __future__ import annotations
 
 import argparse
+import functools
+import hashlib
 import json
 import math
 import os
@@ -40,22 +43,25 @@ from clockwatt.operations.networks import construct_on_meta
 from clockwatt.operations.trace.memory import record_memory
 from clockwatt.predict.memory import (
     CUBLAS_BYTES,
+    CUBLASLT_BYTES,
     CachingAllocator,
     PassMemory,
     allocation_bytes,
     error_group,
     pass_memory,
+    reserved_group,
     rounded,
 )
-from clockwatt.schema.execution import COMPILE, CUDA_GRAPH, FP32, TF32, ExecutionSettings
+from clockwatt.schema.execution import COMPILE, CUDA_GRAPH, EAGER, FP32, TF32, ExecutionSettings
 from clockwatt.schema.records import GRADIENTS, PARAMETERS, MemoryRow
 
 HERE = Path(__file__).parent
 LOOKED_AT = 7
 """The first passes of `compiled/measured-h100.jsonl`, whose memory was known during development."""
-RESIDENT = 65 * 2**20
-"""Alive in every measurement: the workspaces of cuBLAS of two threads, and the bench's own tensor."""
-_CUBLAS_CALL = '{"kind":"cublas"}'
+LIBRARIES = {'{"kind":"cublas"}': CUBLAS_BYTES["hopper"], '{"kind":"cublaslt"}': CUBLASLT_BYTES}
+"""Workspaces that stay, by the call that makes them."""
+RESIDENT = 2 * CUBLAS_BYTES["hopper"] + CUBLASLT_BYTES
+"""Alive in every measurement that follows another: the workspaces of both threads."""
 
 
 def measured() -> dict[tuple[str, str, str], float]:
@@ -71,6 +77,7 @@ def measured() -> dict[tuple[str, str, str], float]:
     return peaks
 
 
+@functools.cache
 def passes() -> dict[tuple[str, str], dict[str, Any]]:
     """Return the held-out passes by network id and pass."""
     found = {}
@@ -115,8 +122,7 @@ def score(chosen: list[tuple[str, str, str]], peaks: dict[Any, float], entries: 
             print(f"{network_id} {pass_}: {error}", file=sys.stderr)
             rows.append({"network": network_id, "pass": pass_, "gpu": gpu, "kind": entry["kind"]})
             continue
-        cublas = CUBLAS_BYTES["hopper"] * sum(event.call == _CUBLAS_CALL for event in events)
-        of_pass = memory.allocated_bytes - cublas + RESIDENT
+        of_pass = memory.allocated_bytes - sum(LIBRARIES.get(event.call, 0) for event in events) + RESIDENT
         if built > of_pass:
             continue
         rows.append({
@@ -129,61 +135,33 @@ def score(chosen: list[tuple[str, str, str]], peaks: dict[Any, float], entries: 
     return pd.DataFrame(rows)
 
 
-def predicted_run(row: dict[str, Any], network: NetworkConfig) -> tuple[int, int]:
-    """Return the allocated and reserved bytes predicted for a pass that `memory_on_gpu.py` ran twice."""
-    execution = ExecutionSettings(row["execution"])
-    events = record_memory(network.model_copy(update={"precision": [execution]}), row["pass"], TrainingConfig())
-    memory = pass_memory(events, pass_=row["pass"], execution=execution, spec=find_spec("h100"))
-    # the threads of both passes keep their workspace of cuBLAS in a process that runs both
-    added = (2 - sum(event.call == _CUBLAS_CALL for event in events)) * CUBLAS_BYTES["hopper"]
-    return memory.allocated_bytes + added, memory.reserved_bytes + added
+def as_measured(
+    events: list[MemoryRow], execution: ExecutionSettings, *, follows: bool = False, again: bool = False
+) -> CachingAllocator:
+    """Return the allocator after the passes of a measurement, which constructs the network in float32 and casts it.
 
-
-def score_runs(path: Path, entries: dict[Any, Any]) -> None:
-    """Compare passes that were run twice each with what is predicted, and write the JSON."""
-    errors, left_out = [], 0
-    rows = pd.read_parquet(path).to_dict("records")
-    for row in rows:
-        network = entries[row["network_id"], row["pass"]]["network"]
-        predicted = predicted_run(row, network)
-        if construction_bytes(network, row["pass"]) > predicted[0]:
-            left_out += 1
-            continue
-        pairs = zip(predicted, (row["allocated_bytes"], row["reserved_bytes"]), strict=True)
-        errors.append([100 * (bytes_ / run - 1) for bytes_, run in pairs])
-    found = np.array(errors)
-    table = [
-        [name, len(found), *(f"{np.quantile(np.abs(of), q):.1f}" for q in (0.5, 0.9, 0.95)), f"{np.median(of):+.1f}"]
-        for name, of in (("allocated", found[:, 0]), ("reserved", found[:, 1]))
-    ]
-    result_file.write(
-        "memory", "Allocated and reserved memory of held-out networks, run on a day of their own",
-        ["quantity", "n", "median %", "90th %", "95th %", "bias %"], table,
-        file=result_file.RESULTS / "memory-runs.json", hardware="NVIDIA H100",
-        targets=[
-            result_file.target(f"{name}, {of}", float(np.quantile(np.abs(found[:, column]), q)), at_most=most, unit="%")
-            for column, name, limits in ((0, "allocated", (2, 6)), (1, "reserved", (4, 10)))
-            for of, q, most in zip(("median", "95th"), (0.5, 0.95), limits, strict=True)
-        ],
-        notes=[f"{left_out} of {len(rows)} runs are left out: their construction takes more memory than their pass."],
-    )  # fmt: skip
-
-
-def reserved_as_measured(events: list[MemoryRow], execution: ExecutionSettings) -> int:
-    """Return the reserved bytes of a compiled pass as `compiled/measure.py` reads them.
-
-    The network is constructed in float32 and cast tensor by tensor; two passes run, unused segments are given back, and
-    two more passes run.
+    Parameters
+    ----------
+    follows
+        Whether other passes ran before in the process, so that the workspaces of libraries are there.
+    again
+        Whether unused segments are given back after the passes, and as many follow, whose peaks count.
     """
     allocator, blocks = CachingAllocator(), {}
     sizes = allocation_bytes(events, execution, find_spec("h100"))
+    if follows:
+        for size in (CUBLAS_BYTES["hopper"], CUBLAS_BYTES["hopper"], CUBLASLT_BYTES):
+            allocator.allocate(size)
+        blocks |= {row.number: None for row in events if row.call in LIBRARIES}
     if execution.dtype != "float32":
         states = [row for row in events if row.kind == PARAMETERS and row.bytes]
         cast = [allocator.allocate(2 * row.bytes) for row in states]
         for row, block in zip(states, cast, strict=True):
             blocks[row.number] = allocator.allocate(row.bytes)
             allocator.release(block)
-    for last in (False, True):
+    if not follows:
+        allocator.peak_allocated = allocator.allocated
+    for last in (not again, True)[: 1 + again]:
         for row, size in zip(events, sizes, strict=True):
             if row.bytes is None and row.number in blocks:
                 allocator.release(blocks.pop(row.number))
@@ -194,17 +172,85 @@ def reserved_as_measured(events: list[MemoryRow], execution: ExecutionSettings) 
                 allocator.release(blocks.pop(number))
             allocator.empty_cache()
             allocator.peak_reserved = allocator.reserved
-    return allocator.peak_reserved
+    return allocator
+
+
+def ratios_of_run(row: dict[str, Any]) -> dict[str, Any]:
+    """Return the ratios of measured to predicted memory of a pass that `memory_on_gpu.py` ran; its construction too."""
+    network = passes()[row["network_id"], row["pass"]]["network"]
+    execution = ExecutionSettings(row["execution"])
+    events = record_memory(network.model_copy(update={"precision": [execution]}), row["pass"], TrainingConfig())
+    allocator = as_measured(events, execution, follows=True)
+    without = pass_memory(events, pass_=row["pass"], execution=execution, spec=find_spec("h100")).allocated_bytes
+    return {
+        "network": network.network_id, "pass": row["pass"], "run": True,
+        "shows": construction_bytes(network, row["pass"]) <= without + RESIDENT,
+        "allocated": row["allocated_bytes"] / allocator.peak_allocated,
+        "reserved": row["reserved_bytes"] / allocator.peak_reserved,
+    }  # fmt: skip
+
+
+def develops(network: str, pass_: str) -> bool:
+    """Return whether a pass is of the half that predictions of reserved memory were developed on."""
+    return int(hashlib.sha256(f"{network} {pass_}".encode()).hexdigest(), 16) % 2 == 0
+
+
+def score_runs(path: Path, *, write_errors: bool) -> None:
+    """Compare eager passes with what is predicted, write the JSON, and the intervals of reserved memory if wanted."""
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        runs = pd.DataFrame(pool.map(ratios_of_run, pd.read_parquet(path).to_dict("records")))
+    alone, _ = compared_in_mode("eager", EAGER)
+    for folder in ("compiled/second", "compiled/third"):
+        alone = pd.concat([alone, compared_in_mode("eager", EAGER, folder=folder)[0]])
+    every = pd.concat([runs[runs["shows"]], alone.assign(run=False)])
+    every["developed"] = [develops(*of) for of in zip(every["network"], every["pass"], strict=True)]
+    ends = {
+        reserved_group(str(pass_), TF32): _ends(part["reserved"])
+        for pass_, part in every[every["developed"]].groupby("pass")
+    }
+    if write_errors:
+        _write_ends(ends)
+    limits = [ends[reserved_group(str(pass_), TF32)] for pass_ in every["pass"]]
+    every["held"] = [low <= ratio <= high for (low, high), ratio in zip(limits, every["reserved"], strict=True)]
+    table, targets = [], []
+    for name, of_run in (("runs of many passes in a process", True), ("one pass in a process", False)):
+        for quantity, most in (("allocated", (2, 6)), ("reserved", (4, 10))):
+            for half, developed in (("development", True), ("held out", False)):
+                part = every[(every["run"] == of_run) & (every["developed"] == developed)]
+                error = 100 * (1 / part[quantity] - 1)
+                found = [error.abs().quantile(q) for q in (0.5, 0.9, 0.95)]
+                inside = f"{100 * part['held'].mean():.0f}" if quantity == "reserved" else "–"
+                table.append([name, quantity, half, len(part), *(f"{one:.1f}" for one in found),
+                              f"{error.median():+.1f}", inside])  # fmt: skip
+                if not developed:
+                    targets += [
+                        result_file.target(f"{name}: {quantity}, {of}", value, at_most=limit, unit="%")
+                        for of, value, limit in zip(("median", "95th"), (found[0], found[2]), most, strict=True)
+                    ]
+    result_file.write(
+        "memory", "Allocated and reserved memory of eager passes of held-out networks",
+        ["passes", "quantity", "half", "n", "median %", "90th %", "95th %", "bias %",
+         "coverage of 90 % intervals, %"], table,
+        file=result_file.RESULTS / "memory-runs.json", hardware="NVIDIA H100, PyTorch 2.11", targets=targets,
+        notes=[
+            f"{(~runs['shows']).sum()} of {len(runs)} runs are left out: their construction takes more memory.",
+            "Networks were constructed in float32 on the GPU and then cast; predictions replay that.",
+            "A hash of the network's name and pass chooses the half. Intervals come from the development half.",
+        ],
+    )  # fmt: skip
 
 
 def predicted_in_mode(line: dict[str, Any], mode: str) -> PassMemory | str:
     """Return the memory predicted for a pass that `compiled/measure.py` ran in a mode, or why there is none."""
-    execution = ExecutionSettings(f"{line['precision']}+{mode}")
+    execution = ExecutionSettings("+".join([line["precision"], *([mode] if mode != EAGER else [])]))
     network = NetworkConfig.model_validate(line["network"] | {"precision": [execution]})
     try:
         events = record_memory(network, line["pass"], TrainingConfig())
         memory = pass_memory(events, pass_=line["pass"], execution=execution, spec=find_spec("h100"))
-        return replace(memory, reserved_bytes=reserved_as_measured(events, execution)) if mode == COMPILE else memory
+        if mode == CUDA_GRAPH:
+            return memory
+        allocator = as_measured(events, execution, again=mode == COMPILE)
+        return replace(memory, allocated_bytes=allocator.peak_allocated, reserved_bytes=allocator.peak_reserved)
     except ClockwattError as error:
         return str(error)
 
@@ -223,7 +269,8 @@ def compared_in_mode(
                 continue
             measured = line["memory"][measured_as]
             held = memory.allocated_low_bytes <= measured["allocated_bytes"] <= memory.allocated_high_bytes
-            found.append({"pass": line["pass"], "held": held} | {
+            named = line["network"]["name"] + str(line["network"].get("inputs"))[:60]
+            found.append({"network": named, "pass": line["pass"], "held": held} | {
                 name: measured[f"{name}_bytes"] / getattr(memory, f"{name}_bytes") for name in ("allocated", "reserved")
             })  # fmt: skip
             print(line["number"], line["network"]["name"], found[-1], file=sys.stderr, flush=True)
@@ -273,7 +320,9 @@ def _write_ends(ends: dict[str, list[float]]) -> None:
 
 
 def _ends(ratios: pd.Series) -> list[float]:
-    return [round(float(ratios.quantile(q)), 4) for q in (0.05, 0.95)]
+    """Return the conformal ends of a 90 % interval."""
+    ordered, beyond = sorted(ratios), max(1, int(0.05 * (len(ratios) + 1)))
+    return [round(float(ordered[place]), 4) for place in (beyond - 1, -beyond)]
 
 
 def score_compiled(*, write_errors: bool) -> None:
@@ -298,7 +347,9 @@ def score_compiled(*, write_errors: bool) -> None:
 def _ends_of_passes(table: pd.DataFrame) -> dict[str, list[float]]:
     """Return the ends of the intervals of compiled passes, by group of errors."""
     groups = table.groupby("pass")
-    return {error_group(str(of), tf32=True, compiled=True): _ends(part["allocated"]) for of, part in groups}
+    return {error_group(str(of), tf32=True, compiled=True): _ends(part["allocated"]) for of, part in groups} | {
+        reserved_group(str(of), ExecutionSettings(f"tf32+{COMPILE}")): _ends(part["reserved"]) for of, part in groups
+    }
 
 
 def main() -> None:
@@ -317,10 +368,10 @@ def main() -> None:
     if arguments.captured:
         score_captured()
         return
-    entries = passes()
     if arguments.runs:
-        score_runs(arguments.runs, entries)
+        score_runs(arguments.runs, write_errors=arguments.write_errors)
         return
+    entries = passes()
     peaks = measured()
     keys = sorted(key for key in peaks if key[:2] in entries)
     random.Random(0).shuffle(keys)

@@ -118,12 +118,14 @@ def tf32_words(answer: Answer, where: str = "") -> str | None:
 
 
 def memory_words(memory: PassMemory, of: str = "Memory", *, verbose: bool = False) -> str:
-    """`Memory: 2.9 GiB allocated, 3.4 GiB reserved, of 140 GiB: fits.`; `verbose` adds the interval and the parts."""
+    """`Memory: 2.9 GiB allocated, 3.4 GiB reserved, of 140 GiB: fits.`; `verbose` adds intervals and parts."""
     from clockwatt.predict.memory import CONTEXT_BYTES
 
     ends = (memory.allocated_low_bytes, memory.allocated_high_bytes) if verbose else None
+    of_reserved = (memory.reserved_low_bytes, memory.reserved_high_bytes) if verbose else None
     of += " of the eager pass" * memory.eager
-    text = f"{of}: {binary(memory.allocated_bytes, ends)} allocated, {binary(memory.reserved_bytes)} reserved"
+    text = f"{of}: {binary(memory.allocated_bytes, ends)} allocated"
+    text += f", {binary(memory.reserved_bytes, of_reserved)} reserved"
     if memory.gpu_bytes is not None:
         free = memory.gpu_bytes - memory.used_bytes
         verdict = "fits" if memory.fits else "does not fit"

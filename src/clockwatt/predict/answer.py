@@ -305,6 +305,8 @@ MEMORY_COLUMNS = {
     "memory_allocated_bytes_low": "allocated_low_bytes",
     "memory_allocated_bytes_high": "allocated_high_bytes",
     "memory_reserved_bytes": "reserved_bytes",
+    "memory_reserved_bytes_low": "reserved_low_bytes",
+    "memory_reserved_bytes_high": "reserved_high_bytes",
     "fits": "fits",
 }
 """Columns of `to_frame`, and the attributes of `PassMemory` that they hold."""

@@ -23,7 +23,7 @@ from clockwatt.gpu.specs import GpuSpec
 from clockwatt.io.resources import resource
 from clockwatt.predict.models.trees import Trees
 from clockwatt.schema.execution import ExecutionSettings
-from clockwatt.schema.records import CAPTURE, CUBLAS, MEMORY_KINDS, UNCOMPILED, MemoryRow
+from clockwatt.schema.records import CAPTURE, CUBLAS, CUBLASLT, MEMORY_KINDS, UNCOMPILED, MemoryRow
 
 CONTEXT_BYTES = 512 * 2**20
 """Typical memory of a CUDA context with the kernels of PyTorch and cuDNN loaded."""
@@ -31,6 +31,8 @@ _ERRORS_FILE = "memory/errors.json"
 CUBLAS_BYTES = {"hopper": 32 * 2**20, "blackwell": 32 * 2**20}
 _OLDER_CUBLAS_BYTES = 8320 * 2**10
 """PyTorch's defaults of `CUBLAS_WORKSPACE_CONFIG`, in bytes."""
+CUBLASLT_BYTES = 2**20
+"""PyTorch's default of `CUBLASLT_WORKSPACE_SIZE`, in bytes."""
 
 _CAPTURE, _UNCOMPILED = (json.dumps({"kind": kind}, separators=(",", ":")) for kind in (CAPTURE, UNCOMPILED))
 
@@ -46,8 +48,8 @@ class PassMemory:
     ----------
     allocated_bytes, allocated_low_bytes, allocated_high_bytes
         Most that PyTorch has allocated at once, and the ends of its 90 % interval.
-    reserved_bytes
-        Most that PyTorch's caching allocator has reserved with unlimited memory.
+    reserved_bytes, reserved_low_bytes, reserved_high_bytes
+        Most that PyTorch's caching allocator has reserved with unlimited memory, and the ends of its 90 % interval.
     used_bytes
         What PyTorch does not count: the CUDA context, and what other processes hold.
     parts
@@ -68,6 +70,8 @@ class PassMemory:
     allocated_low_bytes: int
     allocated_high_bytes: int
     reserved_bytes: int
+    reserved_low_bytes: int
+    reserved_high_bytes: int
     used_bytes: int
     parts: Mapping[str, int]
     gpu_bytes: int | None
@@ -111,6 +115,7 @@ def pass_memory(
     tf32 = execution.cudnn_tf32 or execution.dtype != "float32"
     eager = execution.compiled and any(event.call == _UNCOMPILED for event in events)
     low, high = _errors()[error_group(pass_, tf32=tf32, compiled=execution.compiled, eager=eager)]
+    reserved = [round(allocator.peak_reserved * end) for end in _errors()[reserved_group(pass_, execution)]]
     capacity = None if spec is None else spec.memory_bytes
     least = fits = most = None
     if capacity is not None:
@@ -123,6 +128,8 @@ def pass_memory(
         round(allocator.peak_allocated * low),
         round(allocator.peak_allocated * high),
         allocator.peak_reserved,
+        max(reserved[0], round(allocator.peak_allocated * low)),
+        reserved[1],
         used_bytes,
         parts,
         capacity,
@@ -137,9 +144,9 @@ def allocation_bytes(events: Sequence[MemoryRow], execution: ExecutionSettings, 
     """Return the bytes of each allocation; 0 where one is freed."""
     calls = sorted({event.call for event in events if event.call is not None})
     found = dict(zip(calls, workspace_bytes(calls, tf32=execution.cudnn_tf32), strict=True))
-    for call in calls:
-        if json.loads(call)["kind"] == CUBLAS:
-            found[call] = CUBLAS_BYTES.get(spec.architecture if spec else "hopper", _OLDER_CUBLAS_BYTES)
+    cublas = CUBLAS_BYTES.get(spec.architecture if spec else "hopper", _OLDER_CUBLAS_BYTES)
+    for kind, size in ((CUBLAS, cublas), (CUBLASLT, CUBLASLT_BYTES)):
+        found |= {call: size for call in calls if json.loads(call)["kind"] == kind}
     return [int(found[event.call]) if event.call is not None else event.bytes or 0 for event in events]
 
 
@@ -219,9 +226,14 @@ def error_group(pass_: str, *, tf32: bool, compiled: bool = False, eager: bool =
     return pass_ if tf32 else f"{pass_} fp32"
 
 
+def reserved_group(pass_: str, execution: ExecutionSettings) -> str:
+    """Return which networks' errors of reserved memory apply."""
+    return f"reserved {pass_}{' compiled' * execution.compiled}"
+
+
 @functools.cache
 def _errors() -> dict[str, tuple[float, float]]:
-    """Return the 5th and 95th percentile of measured to predicted peak memory, by `error_group`."""
+    """Return the 5th and 95th percentile of measured to predicted peak memory, by group."""
     content = json.loads(resource(_ERRORS_FILE).read_text(encoding="utf-8"))
     return {pass_: (ends[0], ends[1]) for pass_, ends in content.items()}
 
@@ -372,6 +384,7 @@ class CachingAllocator:
 WORKSPACES_FILE = "memory/workspaces.npz"
 _BYTES = {"float32": 4, "float64": 8, "float16": 2, "bfloat16": 2}
 _ALIGNMENTS = (4, 8, 16, 32)
+_MULTIPROCESSORS = 132
 OFFSET = 0.05
 """Added to a workspace's ratio to the tensors of its convolution before the logarithm is taken."""
 FORWARD, BACKWARD = "forward", "backward"
@@ -402,6 +415,8 @@ def workspace_bytes(calls: Sequence[str], *, tf32: bool) -> NDArray[np.int64]:
     for place, call in enumerate(described):
         if call["kind"] == "attention":
             found[place] = _attention_bytes(call)
+        elif call["kind"] == "column_sum":
+            found[place] = column_sum_bytes(call["rows"], call["columns"])
         elif call["kind"] in ("lstm", "gru", "rnn"):
             found[place] = _recurrent_bytes(call)
     return found.round().astype(np.int64)
@@ -452,6 +467,24 @@ def _recurrent_bytes(call: Mapping[str, Any]) -> float:
     coefficients = _model()[1]
     part = f"{call['kind']} {'reserve' if call.get('reserve') else 'workspace'}"
     return float(np.dot(coefficients[part], recurrent_terms(call)))
+
+
+def column_sum_bytes(rows: int, columns: int) -> int:
+    """Return the bytes of partial sums where several blocks of threads sum each column, as a bias's gradient.
+
+    The numbers are those of `aten/src/ATen/native/cuda/Reduce.cuh`, and of a GPU of Hopper.
+    """
+    vector = next(one for one in (4, 2, 1) if columns % one == 0)
+    most = 512 // vector
+    across, down = (2 ** (min(size, most).bit_length() - 1) if size else 1 for size in (columns // vector, rows))
+    height = min(down, most // min(across, 32))
+    width = min(across, most // height)
+    values, blocks = -(-rows // height), -(-columns // (vector * width))
+    at_once = _MULTIPROCESSORS * (2048 // (width * height))
+    if values < 256 or blocks > at_once:
+        return 0
+    parts = max(min(-(-at_once // blocks), -(-values // 16)), -(-values // 256))
+    return 4 * columns * parts * width * vector if parts > 1 else 0
 
 
 def _attention_bytes(call: Mapping[str, Any]) -> float:

@@ -144,10 +144,12 @@ def test_modules_that_allocate_are_named(recorded):
     assert FLOAT * 4 * 64 in of_first
 
 
-def test_convolutions_describe_their_workspaces(recorded):
+@pytest.mark.parametrize("precision", ["tf32-conv", "bf16-mixed"])
+def test_convolutions_describe_their_workspaces(recorded, precision):
     module = nn.Sequential(nn.Conv2d(3, 8, 3, stride=2, padding=1), nn.ReLU(), nn.Conv2d(8, 8, 1))
-    events = recorded(module, [2, 3, 16, 16], "training")
+    events = recorded(module, [2, 3, 16, 16], "training", precision)
     calls = [json.loads(event.call) for event in events if event.kind == WORKSPACE and event.call]
+    assert len(calls) == 2 * 4
     first = calls[0]
     assert (first["x"], first["weight"], first["y"]) == ([2, 3, 16, 16], [8, 3, 3, 3], [2, 8, 8, 8])
     assert (first["stride"], first["gradients"], first["channels_last"]) == ([2, 2], None, False)

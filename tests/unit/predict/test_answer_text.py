@@ -19,9 +19,10 @@ def answer():
 
 def words_of(allocated, low, high, reserved, **verdict):
     memory = PassMemory(
-        *(int(size * GIB) for size in (allocated, low, high, reserved, 0.5)), {"activations": GIB}, 80 * GIB, **verdict
-    )
-    return memory_words(memory)
+        *(int(size * GIB) for size in (allocated, low, high, reserved, reserved - 1, reserved + 2, 0.5)),
+        {"activations": GIB}, 80 * GIB, **verdict,
+    )  # fmt: skip
+    return memory_words(memory, verbose=True)
 
 
 @pytest.mark.parametrize(
@@ -39,15 +40,15 @@ def test_an_interval_is_in_the_unit_of_its_size():
 @pytest.mark.parametrize(
     ("sizes", "fits", "close", "verdict"),
     [
-        ((20, 19, 22, 30), True, False, "30 GiB reserved, of 80 GiB: fits."),
-        ((78, 76, 84, 79), True, True, "79 GiB reserved, of 80 GiB: probably fits."),
-        ((82, 76, 84, 85), False, True, "85 GiB reserved, of 80 GiB: probably does not fit."),
-        ((90, 88, 95, 96), False, False, "96 GiB reserved, of 80 GiB: does not fit."),
+        ((20, 19, 22, 30), True, False, "30 GiB (29–32) reserved, of 80 GiB: fits."),
+        ((78, 76, 84, 79), True, True, "79 GiB (78–81) reserved, of 80 GiB: probably fits."),
+        ((82, 76, 84, 85), False, True, "85 GiB (84–87) reserved, of 80 GiB: probably does not fit."),
+        ((90, 88, 95, 96), False, False, "96 GiB (95–98) reserved, of 80 GiB: does not fit."),
         (
             (70, 68, 76, 90),
             True,
             False,
-            "90 GiB reserved, of 80 GiB: fits, but PyTorch must free unused blocks, which takes time.",
+            "90 GiB (89–92) reserved, of 80 GiB: fits, but PyTorch must free unused blocks, which takes time.",
         ),
     ],
 )

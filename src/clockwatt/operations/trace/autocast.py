@@ -15,7 +15,7 @@ from typing import Any, TypeGuard
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.amp.autocast_mode import autocast
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
 
 from clockwatt.operations.trace.recurrent import BY_FUNCTION
@@ -88,7 +88,7 @@ def _ask(
     dtype: torch.dtype, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> Casts | None:
     """Run a call on fake CUDA tensors with and without autocast; None where both are the same, or it cannot be run."""
-    with torch.no_grad(), FakeTensorMode(allow_non_fake_inputs=True), _unlogged():
+    with _disable_current_modes(), torch.no_grad(), FakeTensorMode(allow_non_fake_inputs=True), _unlogged():
         given = tree_map_only(torch.Tensor, _fake, (args, dict(kwargs)))
         leaves, _ = tree_flatten(given)
         with _SeenCasts() as plain, contextlib.suppress(*_FAULTS):  # of two dtypes, a call may fail without autocast

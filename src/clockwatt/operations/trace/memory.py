@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -38,6 +39,7 @@ from clockwatt.schema.records import (
     ACTIVATIONS,
     CAPTURE,
     CUBLAS,
+    CUBLASLT,
     GRADIENTS,
     INPUTS,
     OPTIMIZER_STATE,
@@ -84,7 +86,7 @@ class Storages(TorchDispatchMode):
         self.paused = False
         self.module: Callable[[], str] = str
         self._alive: dict[int, tuple[int, weakref.ref[torch.UntypedStorage]]] = {}
-        self._threads_with_cublas: set[bool] = set()
+        self._handles: set[tuple[str, bool]] = set()
 
     def add(self, tensors: Iterable[torch.Tensor], module: str | None = None) -> None:
         """Record the storages of tensors that are not known yet."""
@@ -118,8 +120,15 @@ class Storages(TorchDispatchMode):
 
     def begin_capture(self) -> None:
         """Record that a CUDA graph is captured from here on: on a stream of its own, with its own workspaces."""
-        self._threads_with_cublas.clear()
+        self._handles.clear()
         self.allocated(0, WORKSPACE, "", {"kind": CAPTURE})
+
+    def _handle(self, kind: str) -> None:
+        """Record the workspace of a library, which each thread allocates once."""
+        in_backward = self.kind == TEMPORARY  # which runs in a thread of its own
+        if (kind, in_backward) not in self._handles:
+            self._handles.add((kind, in_backward))
+            self.allocated(0, WORKSPACE, "", {"kind": kind})
 
     def uncompiled(self) -> None:
         """Record that the pass is compiled, though its allocations are those of the eager one."""
@@ -144,10 +153,15 @@ class Storages(TorchDispatchMode):
     def _take(self, func: Any, args: tuple[Any, ...], result: Any) -> None:
         """Record what a call has allocated, and its workspaces."""
         self.add(tensors_in(result))
-        in_backward = self.kind == TEMPORARY  # which runs in a thread of its own, with a handle of its own
-        if getattr(func, "overloadpacket", None) in _MATRIX_PRODUCTS and in_backward not in self._threads_with_cublas:
-            self._threads_with_cublas.add(in_backward)
-            self.allocated(0, WORKSPACE, "", {"kind": CUBLAS})
+        if getattr(func, "overloadpacket", None) in _MATRIX_PRODUCTS:
+            self._handle(CUBLAS)
+            if func is _aten.addmm.default and args[0].dim() == 1:  # a bias, which cuBLASLt adds
+                self._handle(CUBLASLT)
+        if func is _aten.sum.dim_IntList and (leading := len(args[1] or ())) < args[0].dim():
+            x = args[0]
+            if list(args[1]) == list(range(leading)) and x.is_contiguous():
+                rows = math.prod(x.shape[:leading])
+                self.workspace({"kind": "column_sum", "rows": rows, "columns": math.prod(x.shape[leading:])})
         if func in _CONVOLUTIONS:
             self.workspace(_convolution(args, result, backward=_CONVOLUTIONS[func]))
         elif func in _ATTENTION:
