@@ -21,7 +21,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import result_file
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # modules of benchmarks are imported by their place in the checkout
+
+from benchmarks import result_file
 
 SLICE_S = 0.12
 PASSES = 2

@@ -12,7 +12,8 @@ Device time is that of passes queued behind a blocking kernel. Where the launch 
 pass waits for the device, `--profile` adds the time of its kernels as the profiler sees them, and the same of every
 fifth of the others, from which scoring learns the gaps between kernels. It runs in a process of its own, later, since
 a profiler that was on once may slow every launch after it. Host time is that of issuing a pass while nothing blocked:
-queued, or with the device idle at the end, which shows that the host was the slower one (`host_method`).
+queued, or with the device idle at the end, which shows that the host was the slower one (`host_method`). Beside each
+pass stands the speed of the core at that moment: the time of a loop of plain Python, before and after (`core_loop_s`).
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import os
 import platform
 import random
 import socket
+import statistics
 import sys
 import tempfile
 import time
@@ -49,7 +51,8 @@ WHOLE_SET = 3
 """The day on which one machine measures all passes of the first set."""
 _FOLDERS = {4: HERE / "second", 5: HERE / "third", 6: HERE / "fourth", 7: HERE / "fifth", 8: HERE / "sixth",
             9: HERE / "seventh", 10: HERE / "eighth", 12: HERE / "ninth", 13: HERE / "tenth",
-            14: HERE / "eleventh", 15: HERE / "twelfth"}  # fmt: skip
+            14: HERE / "eleventh", 15: HERE / "twelfth",
+            17: HERE / "thirteenth"}  # fmt: skip
 """Of sets that have a day of their own, as in `draw.SETS`."""
 PROFILE = "profile"
 """Kind of the rows that say what the profiler saw."""
@@ -58,6 +61,7 @@ _IDLE_S = 2.0
 _LAST_S = 14.0
 """What the anchors and idle power at the end take, kept back from the time there is."""
 _KERNEL_NAMES = 24
+_LOOPS = 30
 _PROFILED_SHARE = 5
 """Of the passes with a device time, every so many-th is profiled, too."""
 _IDLE_AT_THE_END = 0.03
@@ -139,6 +143,13 @@ def run_alone(workload: Any, torch: Any) -> Profile:
         runs.append((issued - start, time.perf_counter() - start))
     issue_s, alone_s = sorted(runs)[1]
     return Profile(issue_s=issue_s, alone_s=alone_s)
+
+
+def core_loops() -> list[float]:
+    """Return times in s of a loop of plain Python, some in a row."""
+    from benchmarks.host_noise import core_loop
+
+    return [core_loop() for _ in range(_LOOPS)]
 
 
 def profile_kernels(workload: Any, torch: Any) -> Profile:
@@ -250,7 +261,7 @@ def _extra() -> dict[str, Any]:
 
     texts = ("network_kind", "network_name", "days", "kernel_names", "device_method", "host_method",
              "versions", "network")  # fmt: skip
-    numbers = ("kernels_s", "issue_alone_s", "time_alone_s", "estimate_s")
+    numbers = ("kernels_s", "issue_alone_s", "time_alone_s", "estimate_s", "core_loop_s")
     return {
         **dict.fromkeys(texts, pa.string),
         **dict.fromkeys(numbers, pa.float64),
@@ -418,6 +429,7 @@ class Run:
         )
         row = self._row(subject)
         self._probe.profile = Profile()
+        loops_s = core_loops()
         try:
             measure(self._bench, subject, row, self._campaign.measurement, self._around)
         except BenchLostError as error:
@@ -426,10 +438,12 @@ class Run:
         except FAULTS as error:
             row.status, row.error = FAILED, f"{type(error).__name__}: {error}"[:500]
         finally:
+            loops_s += core_loops()
             more = extra_columns(row, self._probe.profile) | {
                 "network_kind": entry["kind"], "network_name": network.name, "day": self._day,
                 "days": json.dumps(entry["days"]),
                 "versions": self._versions, "network": json.dumps(entry["network"]), "estimate_s": entry["estimate_s"],
+                "core_loop_s": statistics.median(loops_s),
             }  # fmt: skip
             self._output.add(row, more)
         return row
