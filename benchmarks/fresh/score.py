@@ -93,7 +93,7 @@ _PACKED = [
     "time_eager_s", "time_eager_standard_error_s", "power_w", "power_idle_w", "energy_j", "energy_standard_error_j",
     "window_s",
     "network_kind", "network_name", "day", "kernels", "kernels_s", "kernel_names", "device_method", "host_method",
-    "issue_alone_s", "time_alone_s", "versions", "estimate_s",
+    "issue_alone_s", "time_alone_s", "versions", "estimate_s", "core_loop_s",
 ]  # fmt: skip
 
 
