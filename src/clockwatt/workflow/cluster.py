@@ -102,8 +102,7 @@ def gpu_partitions() -> list[GpuPartition]:
         If Slurm does not answer.
     """
     fewest: dict[tuple[str, str | None, int], int] = {}
-    for line in _output(["sinfo", "--noheader", "--Node", "--format=%P|%c|%G"]).splitlines():
-        partition, cpus, gres = line.strip().split("|", 2)
+    for partition, cpus, gres in _sinfo("%P", "%c", "%G"):
         for gpu_type, count in parse_gres(gres):
             key = partition.rstrip("*"), gpu_type, count
             fewest[key] = min(int(cpus), fewest.get(key, int(cpus)))
@@ -119,8 +118,7 @@ def nodes() -> list[Node]:
         If Slurm does not answer.
     """
     found: dict[Node, None] = {}
-    for line in _output(["sinfo", "--noheader", "--Node", "--format=%P|%c|%m|%G"]).splitlines():
-        partition, cpus, memory, gres = line.strip().split("|", 3)
+    for partition, cpus, memory, gres in _sinfo("%P", "%c", "%m", "%G"):
         node = Node(
             partition.rstrip("*"),
             partition.endswith("*"),
@@ -130,6 +128,15 @@ def nodes() -> list[Node]:
         )
         found[node] = None
     return list(found)
+
+
+def _sinfo(*fields: str) -> Iterator[list[str]]:
+    """Yield these fields of each node and partition."""
+    for line in _output(["sinfo", "--noheader", "--Node", f"--format={'|'.join(fields)}"]).splitlines():
+        values = line.strip().split("|", len(fields) - 1)
+        if len(values) != len(fields):
+            raise SlurmUnavailableError(f"`sinfo` ignores --format: it prints {line!r}. Is another program called so?")
+        yield values
 
 
 def my_jobs() -> list[QueuedJob]:

@@ -226,7 +226,7 @@ def test_what_lies_outside_the_measurements_is_said(made, models):
     asked = dataclasses.replace(network, operations=operations, calls=calls)
     answer = predict_network(models["a30"], asked, "sm900")
     assert answer.warnings[0].startswith("Up to ")
-    assert answer.warnings[0].endswith(" comes from operations outside the training data (conv2d).")
+    assert answer.warnings[0].endswith(" come from operations outside the training data (conv2d).")
     assert "conv2d lie outside" in answer.notes[0]
     seldom = dataclasses.replace(network, operations=operations)
     answer = predict_network(models["a30"], seldom, "sm900")
