@@ -8,7 +8,7 @@
 `catalogue` writes the operations of the first passes of a set, in an order that a seed decides, each at the TF32
 setting of the passes that call it. `score` composes each of these passes from the predictors and as many measured
 operations as fit into the seconds asked for, most uncertain first, as `predict/measure_missing.py` chooses them: each
-takes as long as it took, and opening the GPU `--opening` seconds for every batch. Passes are read from
+takes as long as it took, and opening the GPU `--opening` seconds. Passes are read from
 `measured-GPU-dayN.parquet`, operations from all `operations-GPU-dayN.parquet`. Prints errors of device time,
 half-widths and coverage, by what share of a pass there are no measurements of, and every pass that is more than a tenth
 off after 30 s.
@@ -113,7 +113,7 @@ class Recorded:
     rows
         What was measured, by operation.
     opening_s
-        What each batch takes beside its operations.
+        What opening the GPU takes, before the first operation.
     """
 
     rows: dict[str, MeasurementRow]
@@ -133,7 +133,7 @@ class Recorded:
     def measure(self, operations: pa.Table, stop_after_s: float | None, *, energy: bool) -> None:  # noqa: ARG002
         """Measure in the order asked for, until the time is over."""
         left_s = float("inf") if stop_after_s is None else stop_after_s - self.spent_s
-        spent_s = self.opening_s
+        spent_s = 0.0 if self.spent_s else self.opening_s
         for name in operations["operation_id"].to_pylist():
             if spent_s > left_s:
                 break
@@ -263,7 +263,7 @@ def main() -> int:
     scoring.add_argument("--predictors", type=Path, required=True)
     scoring.add_argument("--gpu", default="h200")
     scoring.add_argument("--result", type=Path, help="JSON for `docs/results/measure-missing.md`")
-    scoring.add_argument("--opening", type=float, default=2.0, help="seconds that opening the GPU takes a batch")
+    scoring.add_argument("--opening", type=float, default=2.0, help="seconds that opening the GPU takes")
     given = parser.parse_args()
     if given.command == "catalogue":
         catalogue(SETS[given.set], given.count, given.known, given.output)

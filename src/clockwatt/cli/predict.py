@@ -13,6 +13,7 @@ from clockwatt.errors import RequestError
 from clockwatt.schema import layout
 
 if TYPE_CHECKING:
+    from clockwatt.config import NetworkConfig
     from clockwatt.measure.on_demand import OnDemand
     from clockwatt.predict.all_gpus import AllGpus
     from clockwatt.predict.answer import Answer
@@ -79,25 +80,34 @@ def measured_answer(predictors: AllGpus, request: Request) -> tuple[Answer, Meas
     gpu = predictors.gpu_at(request)
     traced = predictors.traced(request)
     execution = predictors.execution(request, traced)
-    demand = on_demand(request, gpu, request.point, traced, execution)
-    answer, now = answer_measured(predictors, traced, stop, demand, request.host, whole=bool(request.measure_whole))
-    if request.measure_whole:
-        whole = demand.measure_whole(predictors.network(request), *traced.tables())
-        measured = Estimate(whole["time_s"], whole["power_w"], whole["energy_j"])
-        answer = measured_whole(predictors.model(gpu), answer, measured)
+    network = predictors.network(request) if request.measure_whole else None
+    with on_demand(request, gpu, request.point, traced, execution, network) as demand:
+        answer, now = answer_measured(predictors, traced, stop, demand, request.host, whole=bool(request.measure_whole))
+        if request.measure_whole:
+            whole = demand.measure_whole()
+            measured = Estimate(whole["time_s"], whole["power_w"], whole["energy_j"])
+            answer = measured_whole(predictors.model(gpu), answer, measured)
     if request.relative_to is not None:
         answer = predictors.compared(answer, request, traced)
     (answer,) = with_memory(traced, answer)
     return answer, now
 
 
-def on_demand(request: Request, gpu: str, point: str, traced: TracedNetwork, execution: ExecutionSettings) -> OnDemand:
+def on_demand(
+    request: Request,
+    gpu: str,
+    point: str,
+    traced: TracedNetwork,
+    execution: ExecutionSettings,
+    network: NetworkConfig | None = None,
+) -> OnDemand:
     """Where a request is measured: the campaign's GPU, into the campaign's store."""
     from clockwatt.measure.on_demand import OnDemand
 
     campaign = config.load(request.config_file)
     store = request.store_dir or Path(campaign.results_dir) / layout.STORE
-    return OnDemand(campaign, gpu, point_of(campaign, gpu, point), traced.network.pass_, execution, store)
+    at = point_of(campaign, gpu, point)
+    return OnDemand(campaign, gpu, at, traced.network.pass_, execution, store, traced.tables(), network)
 
 
 def check_measures(request: Request) -> None:

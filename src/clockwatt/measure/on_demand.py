@@ -1,15 +1,17 @@
 """Measure what a prediction lacks: the times of a few operations, or a whole pass of a network.
 
-Through the session and the store of the campaign: what is in the store is not measured again, and what is measured now
-is there for the next question and the next shard.
+Through the store of the campaign: what is in the store is not measured again, and what is measured now is there for
+the next question and the next shard. All of it is one session: opening the GPU takes seconds.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
 
 import pyarrow as pa
 
@@ -18,7 +20,8 @@ from clockwatt.config.precision import FLOAT_PRECISIONS
 from clockwatt.errors import ClockwattError
 from clockwatt.gpu.interface import GpuError
 from clockwatt.io import files
-from clockwatt.measure.session import measure_shard
+from clockwatt.measure import session, tasks, watchdog
+from clockwatt.measure.calibrate.calibration import Calibration
 from clockwatt.measure.store import Key, Store
 from clockwatt.measure.tasks import Shard
 from clockwatt.schema.execution import FP32, TF32, ExecutionSettings
@@ -38,7 +41,7 @@ from clockwatt.schema.records import (
 
 @dataclass(frozen=True)
 class OnDemand:
-    """A GPU of a campaign, an operating point and a pass to measure missing operations in.
+    """A GPU of a campaign, an operating point and a pass to measure; a context manager that holds the GPU once open.
 
     Attributes
     ----------
@@ -48,6 +51,10 @@ class OnDemand:
         The pass and execution of the question.
     store_dir
         The store of the campaign.
+    tables
+        The network, its calls and operations: tables of a catalogue.
+    network
+        What `measure_whole` measures.
     """
 
     config: CampaignConfig
@@ -56,6 +63,15 @@ class OnDemand:
     pass_: str
     execution: ExecutionSettings
     store_dir: Path
+    tables: tuple[pa.Table, pa.Table, pa.Table]
+    network: NetworkConfig | None = None
+    _held: contextlib.ExitStack = field(default_factory=contextlib.ExitStack, repr=False, compare=False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._held.close()
 
     @property
     def _gpu(self) -> GpuConfig:
@@ -70,13 +86,12 @@ class OnDemand:
 
         `operations` are rows of `OPERATION_SCHEMA`.
         """
-        gpu = self._gpu
         keys = [
             Key(OPERATION, row["operation_id"], self.pass_, execution, 0)
             for row in operations.select(["operation_id", "operation_class", "dtype"]).to_pylist()
-            for execution in gpu.execution_of(None, (row["operation_class"], row["dtype"]))
+            for execution in self._gpu.execution_of(None, (row["operation_class"], row["dtype"]))
         ]
-        rows = Store(self.store_dir, self.config, self.label, self.point).rows(keys)
+        rows = self._session.store.rows(keys)
         return {row.subject_id: row for row in rows if row.kind == OPERATION and row.status == OK}
 
     def measure(self, operations: pa.Table, stop_after_s: float | None = None, *, energy: bool = False) -> None:
@@ -87,13 +102,10 @@ class OnDemand:
         ClockwattError
             If the GPU is not here.
         """
-        calls, networks = CALL_SCHEMA.empty_table(), NETWORK_SCHEMA.empty_table()
-        self._run(operations, calls, networks, [], stop_after_s, energy=energy)
+        self._measure(set(operations["operation_id"].to_pylist()), stop_after_s, energy=energy)
 
-    def measure_whole(
-        self, network: NetworkConfig, row: pa.Table, calls: pa.Table, operations: pa.Table
-    ) -> dict[str, float | None]:
-        """Measure a network's pass; its row, as `NETWORK_SCHEMA` has one, comes with its calls and operations.
+    def measure_whole(self) -> dict[str, float | None]:
+        """Measure the pass of `network`.
 
         Gives `time_s`, `device_s`, `host_s`, `energy_j` and `power_w`, None where one could not be measured.
 
@@ -102,14 +114,14 @@ class OnDemand:
         ClockwattError
             If the GPU is not here, or the pass cannot be run.
         """
-        wanted = pa.array([[str(self.execution)]] * row.num_rows, NETWORK_SCHEMA.field("measured_execution").type)
-        row = row.set_column(row.column_names.index("measured_execution"), "measured_execution", wanted)
-        self._run(operations, calls, row, [network], None, energy=True)
-        key = Key(NETWORK, network.network_id, self.pass_, self.execution, 0)
-        rows = Store(self.store_dir, self.config, self.label, self.point).rows([key])
-        found = next(row for row in rows if row.kind == NETWORK)
-        if found.status != OK:
-            raise ClockwattError(f"{network.network_id}: its pass could not be measured ({found.error}).")
+        assert self.network is not None
+        self._measure({self.network.network_id}, None, energy=True)
+        key = Key(NETWORK, self.network.network_id, self.pass_, self.execution, 0)
+        rows = self._session.store.rows([key])
+        found = next((row for row in rows if row.kind == NETWORK), None)
+        if found is None or found.status != OK:
+            why = found.error if found else "the job's time is up"
+            raise ClockwattError(f"{self.network.network_id}: its pass could not be measured ({why}).")
         return {
             "time_s": found.time_eager_s,
             "device_s": found.time_device_s,
@@ -118,45 +130,57 @@ class OnDemand:
             "power_w": found.power_w,
         }
 
-    def _run(
-        self,
-        operations: pa.Table,
-        calls: pa.Table,
-        networks: pa.Table,
-        configured: Sequence[NetworkConfig],
-        stop_after_s: float | None,
-        *,
-        energy: bool,
-    ) -> None:
-        with tempfile.TemporaryDirectory() as temporary:
-            folder = Path(temporary)
-            for name, table, schema in (
-                (OPERATIONS_FILE, operations, OPERATION_SCHEMA),
-                (CALLS_FILE, calls, CALL_SCHEMA),
-                (NETWORKS_FILE, networks, NETWORK_SCHEMA),
-            ):
-                files.write_table(table.cast(schema), folder / name)
-            try:
-                measure_shard(
-                    self._campaign(configured, energy=energy), label=self.label, point=self.point,
-                    shard=Shard(1, 1, networks=bool(configured)), catalogue_dir=folder, store_dir=self.store_dir,
-                    output=folder / "measured.parquet", stop_after_s=stop_after_s, quick=True,
-                )  # fmt: skip
-            except GpuError as error:
-                raise ClockwattError(
-                    f"measuring needs {self.config.gpu(self.label).device} in this machine ({error}). Ask on a node "
-                    "that has it, inside of a Slurm job for instance, or leave out --measure-missing and "
-                    "--measure-whole."
-                ) from error
+    def _measure(self, names: set[str], stop_after_s: float | None, *, energy: bool) -> None:
+        """Measure what the store lacks of operations, or of the network, and put it there."""
+        end_s, here = session.end_of(stop_after_s), self._session
+        campaign = here.config.model_copy(update={"quantities": [TIME, ENERGY] if energy else [TIME]})
+        wanted = [
+            subject
+            for networks in (False, True)
+            for subject in tasks.subjects(campaign, self._gpu, Shard(1, 1, networks=networks), here.catalogue_dir)
+            if subject.subject_id in names
+        ]
+        if pending := session.lacking(here, wanted):
+            session.measure_pending(here, self._run, pending, end_s)
+            self._run.flush()
 
-    def _campaign(self, networks: Sequence[NetworkConfig], *, energy: bool) -> CampaignConfig:
-        """Return the campaign as far as it decides how is measured, and what of it is asked for now."""
-        return self.config.model_copy(
+    @functools.cached_property
+    def _run(self) -> session.Run:
+        """What measures on the GPU, opened now and held until the context ends."""
+        here = self._session
+        self._held.enter_context(watchdog.only_process(here.store.shard_file(here.shard, "lock")))
+        operations = set(self.tables[2]["operation_id"].to_pylist())
+        try:
+            return self._held.enter_context(session.running(here, operations, energy=False))
+        except GpuError as error:
+            raise ClockwattError(
+                f"measuring needs {self.config.gpu(self.label).device} in this machine ({error}). Ask on a node "
+                "that has it, inside of a Slurm job for instance, or leave out --measure-missing and "
+                "--measure-whole."
+            ) from error
+
+    @functools.cached_property
+    def _session(self) -> session.Session:
+        """The campaign as far as it decides how is measured, with a catalogue of this pass."""
+        folder = Path(self._held.enter_context(tempfile.TemporaryDirectory()))
+        network, calls, operations = self.tables
+        wanted = pa.array([[str(self.execution)]] * network.num_rows, NETWORK_SCHEMA.field("measured_execution").type)
+        network = network.set_column(network.column_names.index("measured_execution"), "measured_execution", wanted)
+        for name, table, schema in (
+            (OPERATIONS_FILE, operations, OPERATION_SCHEMA),
+            (CALLS_FILE, calls, CALL_SCHEMA),
+            (NETWORKS_FILE, network, NETWORK_SCHEMA),
+        ):
+            files.write_table(table.cast(schema), folder / name)
+        campaign = self.config.model_copy(
             update={
                 "gpus": {self.label: self._gpu},
-                "networks": list(networks),
+                "networks": [] if self.network is None else [self.network],
                 "passes": [self.pass_],
-                "quantities": [TIME, ENERGY] if energy else [TIME],
                 "measurement": self.config.measurement.model_copy(update={"repetitions": 1}),
             }
+        )
+        store = Store(self.store_dir, campaign, self.label, self.point)
+        return session.Session(
+            campaign, self.label, self.point, Shard(1, 1, networks=False), folder, store, Calibration()
         )

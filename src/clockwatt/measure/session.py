@@ -48,7 +48,7 @@ _SEGMENT_S = 3.0
 
 @dataclass(frozen=True)
 class Session:
-    """Resources of one measuring process: a GPU at an operating point, and the output folders; `quick` as below."""
+    """Resources of one measuring process: a GPU at an operating point, and the output folders."""
 
     config: CampaignConfig
     label: str
@@ -57,7 +57,6 @@ class Session:
     catalogue_dir: Path
     store: Store
     calibration: Calibration
-    quick: bool = False
 
     @property
     def name(self) -> str:
@@ -82,7 +81,6 @@ def measure_shard(
     calibration: Calibration | None = None,
     retry_failed: bool = False,
     stop_after_s: float | None = None,
-    quick: bool = False,
 ) -> None:
     """Measure what a shard lacks and assemble its file, with its telemetry beside it.
 
@@ -96,9 +94,6 @@ def measure_shard(
         Whether what failed is measured again.
     stop_after_s
         Begin no further measurement after so long, and assemble what there is; the same call goes on.
-    quick
-        For a measurement of seconds: reference operations are timed once, without energy, and idle power is read once.
-        A session of minutes needs more of both, since cards drift.
 
     Raises
     ------
@@ -115,10 +110,9 @@ def measure_shard(
     ShardUnfinishedError
         If the job nears its time limit; what was finished is in the store.
     """
-    limits_s = [seconds for seconds in (stop_after_s, watchdog.seconds_left()) if seconds is not None]
-    end_s = time.monotonic() + min(limits_s, default=math.inf)
+    end_s = end_of(stop_after_s)
     store = Store(store_dir, config, label, point)
-    session = Session(config, label, point, shard, catalogue_dir, store, calibration or Calibration(), quick)
+    session = Session(config, label, point, shard, catalogue_dir, store, calibration or Calibration())
     wanted = tasks.subjects(config, session.gpu_config, shard, catalogue_dir)
     with watchdog.only_process(store.shard_file(shard, "lock")):
         left = _measure_wanted(session, wanted, end_s, retry_failed=retry_failed)
@@ -136,26 +130,39 @@ def measure_shard(
         say(f"{label} at {point}, shard {shard}: {mixed}")
 
 
+def end_of(stop_after_s: float | None) -> float:
+    """Return when to begin no further measurement, on the monotonic clock: after so long, or near the job's limit."""
+    limits_s = [seconds for seconds in (stop_after_s, watchdog.seconds_left()) if seconds is not None]
+    return time.monotonic() + min(limits_s, default=math.inf)
+
+
+def lacking(session: Session, wanted: list[Subject], *, retry_failed: bool = False) -> list[Subject]:
+    """Return what of `wanted` the store lacks."""
+    finished = session.store.finished()
+    return [
+        subject
+        for subject in wanted
+        if (found := finished.get(tasks.key(subject))) is None
+        or not found.is_enough(energy=subject.energy)
+        or (retry_failed and found.status == FAILED)
+    ]
+
+
 def _measure_wanted(session: Session, wanted: list[Subject], end_s: float, *, retry_failed: bool) -> int:
     """Measure what the store lacks of `wanted`, with a new logger where one died; returns how many are left."""
     for attempt in range(1, watchdog.STRIKES + 1):
-        finished = session.store.finished()
-        pending = [
-            subject
-            for subject in wanted
-            if (found := finished.get(tasks.key(subject))) is None
-            or not found.is_enough(energy=subject.energy)
-            or (retry_failed and found.status == FAILED)
-        ]
+        pending = lacking(session, wanted, retry_failed=retry_failed)
         say(f"{session.name}: {len(wanted) - len(pending)} of {len(wanted)} already measured")
         if not pending:
             return 0
         if any(subject.energy for subject in pending) and (warning := _power_warning(session)):
             say(warning)
+        operation_ids = {subject.subject_id for subject in pending if subject.kind == OPERATION}
         try:
-            return _measure_pending(
-                session, tasks.shuffled(pending, session.config, session.label, session.point), end_s
-            )
+            with running(session, operation_ids, energy=any(subject.energy for subject in pending)) as run:
+                left = measure_pending(session, run, pending, end_s)
+                run.measure_anchors()
+                return left
         except LoggerError as error:
             if attempt == watchdog.STRIKES:
                 raise
@@ -179,27 +186,22 @@ def _power_warning(session: Session) -> str | None:
     )
 
 
-def _measure_pending(session: Session, pending: list[Subject], end_s: float) -> int:
-    """Measure until all is measured or it is `end_s` on the monotonic clock; returns how many are left."""
-    left = len(pending)
-    operation_ids = {subject.subject_id for subject in pending if subject.kind == OPERATION}
-    with running(session, operation_ids, energy=any(subject.energy for subject in pending)) as run:
-        timer = watchdog.Watchdog()
-        with (
-            watchdog.UnderWay(session.store.shard_file(session.shard, "under-way")) as under_way,
-            progress(f"{session.label} {session.point} {session.shard}", len(pending)) as advance,
-        ):
-            for subject in pending:
-                if time.monotonic() >= end_s:
-                    break
-                if run.check_is_due:
-                    run.check()
-                with _watched(under_way, timer, subject) as strikes:
-                    run.measure(subject, strikes)
-                left -= 1
-                advance(f"{subject.subject_id} {subject.pass_}")
-        if not session.quick:
-            run.measure_anchors()
+def measure_pending(session: Session, run: Run, pending: list[Subject], end_s: float) -> int:
+    """Measure in shuffled order until it is `end_s` on the monotonic clock; returns how many are left."""
+    left, timer = len(pending), watchdog.Watchdog()
+    with (
+        watchdog.UnderWay(session.store.shard_file(session.shard, "under-way")) as under_way,
+        progress(f"{session.label} {session.point} {session.shard}", left) as advance,
+    ):
+        for subject in tasks.shuffled(pending, session.config, session.label, session.point):
+            if time.monotonic() >= end_s:
+                break
+            if run.check_is_due:
+                run.check()
+            with _watched(under_way, timer, subject) as strikes:
+                run.measure(subject, strikes)
+            left -= 1
+            advance(f"{subject.subject_id} {subject.pass_}")
     return left
 
 
@@ -212,7 +214,8 @@ def running(session: Session, operation_ids: set[str], *, energy: bool) -> Itera
     operation_ids
         Operations of the catalogue that will be measured.
     energy
-        Whether energy is measured of the reference operations, too.
+        Whether energy is measured of the reference operations, too, with idle power before and after: cards drift in
+        minutes. Otherwise idle power is read once, before the first energy.
     """
     session_id = uuid.uuid4().hex
     anchor_ids = [row.operation_id for row in reference_operations.anchors()]
@@ -309,8 +312,8 @@ class Run:
         self._config = session.config.measurement
         self._execution = session.gpu_config.execution[0]
         self._bench, self._writer, self._base = bench, writer, base
-        self._anchor_ids, self._energy, self._quick = anchor_ids, energy, session.quick
-        self._around = Surroundings(calibration=session.calibration)
+        self._anchor_ids, self._energy = anchor_ids, energy
+        self._around, self._idle_is_read = Surroundings(calibration=session.calibration), False
         self._checked_ns = bench.now_ns()
         self._position = 0
 
@@ -321,25 +324,25 @@ class Run:
 
     def check(self) -> None:
         """Measure the reference operations, which show drift, and idle power, on a warm card."""
-        if self._around.idle is None and not self._quick:
-            self._measure_idle()
         self.measure_anchors()
-        self._measure_idle()
+        if self._energy:
+            self._measure_idle()
         self._checked_ns = self._bench.now_ns()
 
     def _measure_idle(self) -> None:
-        if not self._energy:
-            return
+        self._idle_is_read = True
         idle = measure_idle(self._bench, self._config.idle_s, self._around.calibration)
         self._around = replace(self._around, idle=idle)
 
     def measure_anchors(self) -> None:
         """Measure each reference operation once."""
         for anchor_id in self._anchor_ids:
-            self.measure(anchor_subject(anchor_id, self._execution, energy=self._energy and not self._quick))
+            self.measure(anchor_subject(anchor_id, self._execution, energy=self._energy))
 
     def measure(self, subject: Subject, strikes: watchdog.Strikes | None = None) -> None:
         """Measure a subject, unless so many processes died of it that it is left out with a row that says so."""
+        if subject.energy and not self._idle_is_read:
+            self._measure_idle()
         row = replace(
             self._base,
             kind=subject.kind, subject_id=subject.subject_id, pass_=subject.pass_, execution=subject.execution,
@@ -357,10 +360,19 @@ class Run:
         finally:
             # a subject that a signal or another error stopped has no end: it is not finished
             if row.ended_us or row.status != OK:
-                if self._writer.is_due:  # a row that a kill leaves has its telemetry
-                    self._bench.flush_telemetry()
-                    self._bench.take_telemetry()  # what nobody asked for would pile up in the logger
+                if self._writer.is_due:
+                    self._flush_telemetry()
                 self._writer.add([row])
+
+    def flush(self) -> None:
+        """Have in the store what is measured."""
+        self._flush_telemetry()
+        self._writer.flush()
+
+    def _flush_telemetry(self) -> None:
+        """Close its segment, so that a row that a kill leaves has its telemetry."""
+        self._bench.flush_telemetry()
+        self._bench.take_telemetry()  # what nobody asked for would pile up in the logger
 
 
 @contextlib.contextmanager

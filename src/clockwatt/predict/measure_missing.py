@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from clockwatt.measure.on_demand import OnDemand
 
 _FIRST_BATCH = 8
-"""Each batch is twice as long as the one before: opening the GPU takes as long as measuring dozens."""
+"""Each batch is twice as long as the one before: composing the pass anew takes as long as measuring one."""
 _TIME_TAKES_S, _ENERGY_TAKES_S = 0.1, 1.5
 """About what measuring an operation takes, in time alone and with energy: so many are asked for where seconds limit."""
 _TIME_ALONE_ERROR = 0.02
@@ -256,7 +256,7 @@ class Missing:
 
     def _rows(self, names: list[str]) -> pa.Table:
         """Rows of the catalogue of some operations."""
-        operations = self.traced.tables()[2]
+        operations = self.demand.tables[2]
         return operations.filter(pc.is_in(operations["operation_id"], value_set=pa.array(names, pa.string())))
 
     def _answer(self, host: HostProfile | None) -> Answer:
@@ -324,8 +324,9 @@ def choose_measured(
     now, chosen = predictors, predictors.choose(request, traced)
     measured: dict[str, MeasuredNow] = {}
     while (best := chosen.best).gpu not in measured:
-        missing = _missing(predictors, traced, demand_at(best.gpu, best.point))
-        _, measured[best.gpu] = missing.answer(stop)
+        with demand_at(best.gpu, best.point) as demand:
+            missing = _missing(predictors, traced, demand)
+            _, measured[best.gpu] = missing.answer(stop)
         now = replace(now, models={**now.models, best.gpu: missing.refined()})
         chosen = now.choose(request, traced)
     return chosen, measured

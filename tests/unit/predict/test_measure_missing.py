@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -12,7 +13,8 @@ from clockwatt.cli.main import app
 from clockwatt.errors import ClockwattError
 from clockwatt.predict.measure_missing import Stop
 from clockwatt.predict.request import Request
-from clockwatt.schema.records import ANCHOR
+from clockwatt.schema.records import ANCHOR, OPERATION
+from clockwatt.schema.records import NETWORK as NETWORK_KIND
 
 SHIPPED = Path(__file__).parents[3] / "resources/predictors"
 NETWORK = ["support.small_networks:normalised", "--input", "4096,16", "--gpu", "a30", "--point", "sm900"]
@@ -114,8 +116,12 @@ def test_energy_is_measured_where_it_is_less_certain_than_the_time(ask, campaign
     assert not references.duplicated(["session_id", "subject_id"]).any()
 
 
-def test_the_pass_itself_is_measured(ask) -> None:
+def test_the_pass_itself_is_measured(ask, campaign) -> None:
     found = ask("--measure-whole", "--measure-missing", "0%")
+    rows = pd.concat(map(pd.read_parquet, campaign.parent.rglob("rows/*.parquet")))
+    assert set(rows["kind"]) == {ANCHOR, OPERATION, NETWORK_KIND}
+    assert len(set(rows["session_id"])) == 1, "the GPU is opened once"
+    assert rows["energy_j"].notna().any()
     whole = found["measured"]
     assert (found["source"], found["time_s"], found["energy_j"]) == ("measured", whole["time_s"], whole["energy_j"])
     assert whole["time_s"] == pytest.approx(found["composed"]["time_s"], rel=0.5)
