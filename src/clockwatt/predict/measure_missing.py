@@ -256,7 +256,7 @@ class Missing:
 
     def _rows(self, names: list[str]) -> pa.Table:
         """Rows of the catalogue of some operations."""
-        operations = self.demand.tables[2]
+        operations = self.traced.tables()[2]
         return operations.filter(pc.is_in(operations["operation_id"], value_set=pa.array(names, pa.string())))
 
     def _answer(self, host: HostProfile | None) -> Answer:
