@@ -121,7 +121,9 @@ def test_the_pass_itself_is_measured(ask, campaign) -> None:
     rows = pd.concat(map(pd.read_parquet, campaign.parent.rglob("rows/*.parquet")))
     assert set(rows["kind"]) == {ANCHOR, OPERATION, NETWORK_KIND}
     assert len(set(rows["session_id"])) == 1, "the GPU is opened once"
-    assert rows["energy_j"].notna().any()
+    of_energy = rows[rows["energy_j"].notna()]
+    assert NETWORK_KIND in set(of_energy["kind"])
+    assert len(set(of_energy["power_idle_w"])) == 1, "and idle power read once"
     whole = found["measured"]
     assert (found["source"], found["time_s"], found["energy_j"]) == ("measured", whole["time_s"], whole["energy_j"])
     assert whole["time_s"] == pytest.approx(found["composed"]["time_s"], rel=0.5)
