@@ -143,7 +143,8 @@ def pass_memory(
 def allocation_bytes(events: Sequence[MemoryRow], execution: ExecutionSettings, spec: GpuSpec | None) -> list[int]:
     """Return the bytes of each allocation; 0 where one is freed."""
     calls = sorted({event.call for event in events if event.call is not None})
-    found = dict(zip(calls, workspace_bytes(calls, tf32=execution.cudnn_tf32), strict=True))
+    count = spec.sm_count if spec else _MULTIPROCESSORS
+    found = dict(zip(calls, workspace_bytes(calls, tf32=execution.cudnn_tf32, multiprocessors=count), strict=True))
     cublas = CUBLAS_BYTES.get(spec.architecture if spec else "hopper", _OLDER_CUBLAS_BYTES)
     for kind, size in ((CUBLAS, cublas), (CUBLASLT, CUBLASLT_BYTES)):
         found |= {call: size for call in calls if json.loads(call)["kind"] == kind}
@@ -385,12 +386,13 @@ WORKSPACES_FILE = "memory/workspaces.npz"
 _BYTES = {"float32": 4, "float64": 8, "float16": 2, "bfloat16": 2}
 _ALIGNMENTS = (4, 8, 16, 32)
 _MULTIPROCESSORS = 132
+"""Of Hopper, taken where the GPU is not known."""
 OFFSET = 0.05
 """Added to a workspace's ratio to the tensors of its convolution before the logarithm is taken."""
 FORWARD, BACKWARD = "forward", "backward"
 
 
-def workspace_bytes(calls: Sequence[str], *, tf32: bool) -> NDArray[np.int64]:
+def workspace_bytes(calls: Sequence[str], *, tf32: bool, multiprocessors: int = _MULTIPROCESSORS) -> NDArray[np.int64]:
     """Return the bytes that each call allocates itself.
 
     Parameters
@@ -399,6 +401,8 @@ def workspace_bytes(calls: Sequence[str], *, tf32: bool) -> NDArray[np.int64]:
         Descriptions as `MemoryRow.call` has them.
     tf32
         Whether float32 convolutions may use TensorFloat-32.
+    multiprocessors
+        How many the GPU has.
     """
     described = [json.loads(call) for call in calls]
     found = np.zeros(len(calls))
@@ -416,7 +420,7 @@ def workspace_bytes(calls: Sequence[str], *, tf32: bool) -> NDArray[np.int64]:
         if call["kind"] == "attention":
             found[place] = _attention_bytes(call)
         elif call["kind"] == "column_sum":
-            found[place] = column_sum_bytes(call["rows"], call["columns"])
+            found[place] = column_sum_bytes(call["rows"], call["columns"], multiprocessors)
         elif call["kind"] in ("lstm", "gru", "rnn"):
             found[place] = _recurrent_bytes(call)
     return found.round().astype(np.int64)
@@ -469,10 +473,10 @@ def _recurrent_bytes(call: Mapping[str, Any]) -> float:
     return float(np.dot(coefficients[part], recurrent_terms(call)))
 
 
-def column_sum_bytes(rows: int, columns: int) -> int:
+def column_sum_bytes(rows: int, columns: int, multiprocessors: int = _MULTIPROCESSORS) -> int:
     """Return the bytes of partial sums where several blocks of threads sum each column, as a bias's gradient.
 
-    The numbers are those of `aten/src/ATen/native/cuda/Reduce.cuh`, and of a GPU of Hopper.
+    The numbers are those of `aten/src/ATen/native/cuda/Reduce.cuh`, and 2,048 threads a multiprocessor.
     """
     vector = next(one for one in (4, 2, 1) if columns % one == 0)
     most = 512 // vector
@@ -480,7 +484,7 @@ def column_sum_bytes(rows: int, columns: int) -> int:
     height = min(down, most // min(across, 32))
     width = min(across, most // height)
     values, blocks = -(-rows // height), -(-columns // (vector * width))
-    at_once = _MULTIPROCESSORS * (2048 // (width * height))
+    at_once = multiprocessors * (2048 // (width * height))
     if values < 256 or blocks > at_once:
         return 0
     parts = max(min(-(-at_once // blocks), -(-values // 16)), -(-values // 256))

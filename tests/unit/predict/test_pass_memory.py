@@ -80,6 +80,10 @@ def test_sums_over_many_rows_need_partial_sums(rows, columns, size):
     assert column_sum_bytes(rows, columns) == size
 
 
+def test_partial_sums_are_of_the_multiprocessors_that_there_are():
+    assert column_sum_bytes(4096, 4096, multiprocessors=68) == 68 * MIB
+
+
 def test_a_captured_pass_has_workspaces_of_cublas_beside_those_of_the_passes_before():
     def predicted(precision):
         network = NetworkConfig(name="linear", input=[64, 64], precision=precision)
