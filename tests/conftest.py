@@ -102,18 +102,23 @@ def pytest_collection_finish() -> None:
 
 
 CI_ALONE = {
-    "test_agreement.py", "test_bad_input.py", "test_browser.py", "test_conditions.py", "test_firefox.py",
-    "test_fresh_measure.py", "test_hooks.py", "test_installed.py", "test_links.py", "test_power_measure.py",
-    "test_ready_clockwatt.py", "test_record_full_disk.py", "test_reference_data.py", "test_references.py",
-    "test_relations.py", "test_rerun.py", "test_run_choice.py", "test_shipped_predictors.py", "test_study_parallel.py",
-    "test_thermal_study.py", "test_transformer_networks.py", "test_worker.py",
+    "test_agreement.py", "test_bad_input.py", "test_batch_sizes.py", "test_browser.py", "test_build.py",
+    "test_compiled_memory.py", "test_conditions.py", "test_design.py", "test_examples.py",
+    "test_firefox.py", "test_fresh_measure.py", "test_helper_program.py", "test_hooks.py", "test_installed.py",
+    "test_links.py", "test_logger_process.py", "test_module_times.py", "test_neural_ensemble.py",
+    "test_parallel_study.py", "test_perceptrons_judged.py", "test_plausible_sweeps.py", "test_power_analysis.py",
+    "test_power_measure.py", "test_power_optimum.py", "test_preflight.py", "test_public_architectures.py",
+    "test_ready_clockwatt.py", "test_record.py", "test_record_full_disk.py", "test_reference_data.py",
+    "test_references.py", "test_relations.py", "test_rerun.py", "test_run_choice.py", "test_run_output.py",
+    "test_shipped_predictors.py", "test_snapshot.py", "test_study_parallel.py", "test_study_survey.py",
+    "test_survey.py", "test_thermal_influence.py", "test_thermal_network.py", "test_thermal_stage.py",
+    "test_thermal_study.py", "test_timeline.py", "test_transformer_networks.py", "test_worker.py",
 }  # fmt: skip
-"""Files that take 40 % of the time, and run with --all, in CI, or where they are named."""
+"""Files that take two thirds of the time, and run with --all, in CI, or where they are named."""
 
 LONG = CI_ALONE | {
-    "test_build.py", "test_callcost.py", "test_cli.py", "test_draw.py", "test_fit_validate.py",
-    "test_neural_ensemble.py", "test_plan.py", "test_power_analysis.py", "test_power_optimum.py", "test_pretend.py",
-    "test_record.py", "test_write.py",
+    "test_build_dataset.py", "test_callcost.py", "test_cli.py", "test_draw.py", "test_fit_validate.py", "test_plan.py",
+    "test_predict_cli.py", "test_pretend.py", "test_session.py", "test_write.py",
 }  # fmt: skip
 """Files that take 10 s or more, beside those of the workflow."""
 
