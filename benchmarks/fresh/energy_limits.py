@@ -72,7 +72,7 @@ def main() -> None:
         rows,
         hardware="NVIDIA H100, NVIDIA H200",
         file=result_file.RESULTS / "fresh-energy-limits.json",
-        notes=["Errors: median / 90th percentile in %, on a host whose speed other networks of its day tell."],
+        notes=["Errors: median / 90th percentile in %. The host of a day is calibrated by other networks of that day."],
     )
 
 
