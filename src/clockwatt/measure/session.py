@@ -214,8 +214,8 @@ def running(session: Session, operation_ids: set[str], *, energy: bool) -> Itera
     operation_ids
         Operations of the catalogue that will be measured.
     energy
-        Whether energy is measured of the reference operations, too, with idle power before and after: cards drift in
-        minutes. Otherwise idle power is read once, before the first energy.
+        Whether energy is measured of the reference operations, too, so that idle power is read before and after them.
+        Otherwise it is read before the first energy. Each check reads it again: cards drift in minutes.
     """
     session_id = uuid.uuid4().hex
     anchor_ids = [row.operation_id for row in reference_operations.anchors()]
@@ -323,9 +323,9 @@ class Run:
         return (self._bench.now_ns() - self._checked_ns) / 1e9 >= self._config.check_every_s
 
     def check(self) -> None:
-        """Measure the reference operations, which show drift, and idle power, on a warm card."""
+        """Measure the reference operations, which show drift, and, once it was needed, idle power, on a warm card."""
         self.measure_anchors()
-        if self._energy:
+        if self._idle_is_read:
             self._measure_idle()
         self._checked_ns = self._bench.now_ns()
 

@@ -116,6 +116,16 @@ def test_energy_is_measured_where_it_is_less_certain_than_the_time(ask, campaign
     assert not references.duplicated(["session_id", "subject_id"]).any()
 
 
+def test_a_long_session_reads_idle_power_again(ask, campaign) -> None:
+    content = yaml.safe_load(campaign.read_text())
+    content["measurement"] = content.get("measurement", {}) | {"check_every_s": 10.1, "idle_s": 12}
+    campaign.write_text(yaml.safe_dump(content))
+    ask("--measure-whole", "--measure-missing", "60s")
+    rows = pd.concat(map(pd.read_parquet, campaign.parent.rglob("rows/*.parquet")))
+    assert len(set(rows["session_id"])) == 1
+    assert rows.loc[rows["energy_j"].notna(), "power_idle_w"].nunique() > 1
+
+
 def test_the_pass_itself_is_measured(ask, campaign) -> None:
     found = ask("--measure-whole", "--measure-missing", "0%")
     rows = pd.concat(map(pd.read_parquet, campaign.parent.rglob("rows/*.parquet")))
