@@ -60,3 +60,12 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> synthetic.Campaign:
         validate(made.config, made.dataset, made.catalogue, made.predictors, made.validation)
 
     return synthetic.Campaign(synthetic.campaign(), made_once(tmp_path_factory, "synthetic", analyse))
+
+
+@pytest.fixture
+def as_pytorch_starts() -> None:
+    """A step computes as PyTorch's switches say, which other tests set."""
+    from clockwatt.operations import numerics
+    from clockwatt.schema.execution import DEFAULT
+
+    numerics.apply(DEFAULT)

@@ -123,7 +123,7 @@ def test_a_long_session_reads_idle_power_again(ask, campaign) -> None:
     ask("--measure-whole", "--measure-missing", "60s")
     rows = pd.concat(map(pd.read_parquet, campaign.parent.rglob("rows/*.parquet")))
     assert len(set(rows["session_id"])) == 1
-    assert rows.loc[rows["energy_j"].notna(), "power_idle_w"].nunique() > 1
+    assert len(set(rows.loc[rows["energy_j"].notna(), "power_idle_w"])) > 1
 
 
 def test_the_pass_itself_is_measured(ask, campaign) -> None:

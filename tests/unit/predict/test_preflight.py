@@ -10,15 +10,8 @@ from pathlib import Path
 import pytest
 
 import clockwatt
-from clockwatt.operations import numerics
-from clockwatt.schema.execution import DEFAULT
 
-
-@pytest.fixture(autouse=True)
-def _as_pytorch_starts() -> None:
-    """A step computes as PyTorch's switches say, which other tests set."""
-    numerics.apply(DEFAULT)
-
+pytestmark = pytest.mark.usefixtures("as_pytorch_starts")
 
 OF_TRAINERS = {
     "transformers": """

@@ -11,10 +11,11 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import clockwatt
 from clockwatt.errors import ClockwattError
-from clockwatt.operations import numerics
 from clockwatt.operations.trace.tracer import UntraceableError
 from clockwatt.predict.answer import Answer
 from clockwatt.schema.execution import DEFAULT
+
+pytestmark = pytest.mark.usefixtures("as_pytorch_starts")
 
 
 class Net(torch.nn.Module):
@@ -27,12 +28,6 @@ class Net(torch.nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.head(self.layers(x).mean((2, 3)))
-
-
-@pytest.fixture(autouse=True)
-def _as_pytorch_starts() -> None:
-    """A step computes as PyTorch's switches say, which other tests set."""
-    numerics.apply(DEFAULT)
 
 
 IMAGES, LABELS = torch.randn(16, 3, 64, 64), torch.randint(10, (16,))
