@@ -12,10 +12,10 @@ from standin_nvml import StandInNvml, Worker, build
 from support import synthetic
 from support.shared import made_once
 
-# nothing of it is timed: machines that run the tests are shared; the same examples in every run: a red test means a
-# change is bad
+# nothing of it is timed: machines that run the tests are shared; the same few examples in every run: a red test means a
+# change is bad, and more examples of other seeds are looked for by tools/random_examples.py
 UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("clockwatt", UNTIMED, derandomize=True)
+settings.register_profile("clockwatt", UNTIMED, derandomize=True, max_examples=30)
 settings.register_profile("random", UNTIMED, print_blob=True)  # for tools/random_examples.py
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "clockwatt"))
 
