@@ -29,6 +29,7 @@ from clockwatt.studies.thermal.fit import Result, Settings, fit_study
 from clockwatt.studies.thermal.influence_figure import _figure, short_names
 from clockwatt.studies.thermal.inputs import Task, decayed, mean_over
 from clockwatt.studies.thermal.intervals import Intervals, Misses, coverage
+from clockwatt.studies.thermal.models import recurrent_net
 from clockwatt.studies.thermal.models.base import truth
 from clockwatt.studies.thermal.models.rc import RcNetworks
 from clockwatt.studies.thermal.models.registry import MODELS
@@ -78,6 +79,13 @@ def clockwatt(*words: object) -> tuple[int, str, str]:
     return done.exit_code, done.stdout, said
 
 
+@pytest.fixture
+def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Train recurrent networks for a moment, where what they may see matters and not how well they forecast."""
+    monkeypatch.setattr(recurrent_net, "EPOCHS", 1)
+
+
+@pytest.mark.usefixtures("quickly")
 @pytest.mark.parametrize("name", ["linear", "lstm"])
 def test_a_model_of_temperature_alone_does_not_see_power(records: list[Path], name: str) -> None:
     traces = read_traces(records).traces
@@ -161,6 +169,7 @@ def test_filters_stay_within_what_they_saw_and_look_back_only(values: list[float
         assert again[:-1] == pytest.approx(found)
 
 
+@pytest.mark.usefixtures("quickly")
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("load", ["history", "known"])
 def test_no_forecast_depends_on_what_it_may_not_see(name: str, load: str) -> None:
