@@ -121,8 +121,8 @@ def _pass_or_none(network: NetworkConfig, device: torch.device, pass_: Pass, tim
     except torch.OutOfMemoryError:
         return None
     finally:
-        gc.collect()
         if device.type == "cuda":
+            gc.collect()
             torch.cuda.empty_cache()
 
 
