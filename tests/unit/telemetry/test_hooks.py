@@ -101,6 +101,7 @@ def check_training(marks: Marks, steps: list[int]) -> None:
 
 
 FRAMEWORKS = {
+    "keras": KERAS,
     "lightning": LIGHTNING.format(package="lightning"),
     "pytorch_lightning": LIGHTNING.format(package="pytorch_lightning"),
     "transformers": TRANSFORMERS,
@@ -109,8 +110,9 @@ FRAMEWORKS = {
 
 @pytest.fixture(scope="module")
 def together(tmp_path_factory: pytest.TempPathFactory) -> Marks:
-    """Marks of all but Keras, one after the other: most of what each takes is the import of PyTorch."""
-    return marks_of("\n".join(FRAMEWORKS.values()), tmp_path_factory.mktemp("together"))
+    """Marks of all of them, one after the other: most of what each takes is the import of PyTorch."""
+    folder = tmp_path_factory.mktemp("together")
+    return marks_of("\n".join(FRAMEWORKS.values()), folder, KERAS_BACKEND="torch", KERAS_HOME=str(folder))
 
 
 def marks_by(framework: str, together: Marks) -> Marks:
@@ -124,8 +126,8 @@ def marks_by(framework: str, together: Marks) -> Marks:
     return dataclasses.replace(together, phases=own.reset_index(drop=True))
 
 
-def test_keras_on_torch(tmp_path: Path) -> None:
-    marks = marks_of(KERAS, tmp_path, KERAS_BACKEND="torch", KERAS_HOME=str(tmp_path))
+def test_keras_on_torch(together: Marks) -> None:
+    marks = marks_by("keras", together)
     check_training(marks, [0, 1, 2, 0, 1, 2])
     names = marks.phases["name"].value_counts()
     assert (names["validation"], names["prediction"]) == (2, 1)
