@@ -137,6 +137,17 @@ class CampaignConfig(Model):
 
     _passes_differ = different("passes", what="a pass")
 
+    @field_validator("passes")
+    @classmethod
+    def _steps_can_be_captured(cls, passes: list[Pass], info: ValidationInfo) -> list[Pass]:
+        for network in info.data.get("networks", ()) if "training" in passes else ():
+            if network.whole and any(one.waits_in_capture for one in network.execution):
+                raise ValueError(
+                    f"{network.name}: fp16-mixed+cuda_graph cannot train, since GradScaler waits for the GPU. Choose "
+                    "bf16-mixed+cuda_graph, or passes: [inference]"
+                )
+        return passes
+
     @field_validator("reference")
     @classmethod
     def _references_are_shipped(cls, names: list[str]) -> list[str]:
