@@ -193,7 +193,11 @@ def test_a_network_that_no_gpu_would_measure_is_refused():
 
 def test_a_step_that_cannot_be_captured_is_refused() -> None:
     network = {"name": "toy", "input": [8, 64], "precision": "fp16-mixed+channels_last+cuda_graph"}
-    content = {"campaign": "c", "gpus": {"a": {"device": "NVIDIA A30", "control": {"method": "none"}}}, "networks": [network]}
+    content = {
+        "campaign": "c",
+        "gpus": {"a": {"device": "NVIDIA A30", "control": {"method": "none"}}},
+        "networks": [network],
+    }
     with pytest.raises(ConfigError, match=r"passes: toy: fp16-mixed\+cuda_graph cannot train, since GradScaler"):
         config.parse(content)
     assert config.parse(content | {"passes": ["inference"]}).networks

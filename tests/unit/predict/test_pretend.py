@@ -320,6 +320,15 @@ def test_work_of_some_steps_is_told_from_the_step(tmp_path: Path) -> None:
     assert [run.step.input_shape for run in (plain, evaluated, averaged)] == [[8, 64]] * 3
 
 
+def test_the_input_is_what_the_network_is_given() -> None:
+    with clockwatt.pretend(gpu="h200") as run:
+        model = torch.nn.Sequential(torch.nn.utils.spectral_norm(torch.nn.Conv2d(3, 8, 4))).cuda()
+        optimizer = torch.optim.SGD(model.parameters())
+        model(torch.randn(5, 3, 16, 16, device="cuda")).mean().backward()
+        optimizer.step()
+    assert run.step.input_shape == [5, 3, 16, 16]
+
+
 def test_what_cannot_be_followed_is_named_with_its_line() -> None:
     with clockwatt.pretend(gpu="h200"):
         x = torch.randn(8, device="cuda")

@@ -313,7 +313,7 @@ class PretendTracer(Tracer):
             return None
         if not self._stack:
             with torch._C.DisableTorchFunction():
-                self._enter_root(module)
+                self._enter_root(module, args)
         compiled = self._compiled.get(id(module)) or _compiled_before(module)
         if self._region is None and compiled is not None:
             self._region, self._outside = replace(compiled), len(self._stack)
@@ -336,7 +336,7 @@ class PretendTracer(Tracer):
         """Whether a network has been called with gradients."""
         return self.steps > 0 or self._seen.learns
 
-    def _enter_root(self, module: torch.nn.Module) -> None:
+    def _enter_root(self, module: torch.nn.Module, args: Any) -> None:
         self.phase = FORWARD
         if all(map(self._is_on_cpu, module.parameters())):
             return  # a transform of data, or a loss
@@ -366,6 +366,13 @@ class PretendTracer(Tracer):
             every = (*module.parameters(), *module.buffers())
             self._state_storages |= {storage_of(tensor) for tensor in every}
         self._seen.awaits_batch = learns and id(module) == next(iter(self._seen.roots))
+        if not self._seen.input_shape:  # a module may first compute something of its parameters, as spectral_norm does
+            given = [tensor for tensor in tensors_in(args) if tensor.dim()]
+            self._shows([tensor for tensor in given if tensor in self._uploaded] or given)
+
+    def _shows(self, inputs: Sequence[torch.Tensor]) -> None:
+        if inputs and not self._seen.input_shape:
+            self._seen.input_shape = list(inputs[0].shape)
 
     def _to_lay_out(self) -> list[torch.nn.Module]:
         """Modules of regions that TorchInductor would lay out channels last, and that are not."""
@@ -598,8 +605,7 @@ class PretendTracer(Tracer):
                 self._seen.batches.add(self.number_of(uploaded[0]))
                 self._seen.awaits_batch = False
             of_network = self._stack or not self._state_storages  # else averages of parameters, among others
-            if not self._seen.input_shape and (shown := uploaded or (given if of_network else [])):
-                self._seen.input_shape = list(shown[0].shape)
+            self._shows(uploaded or (given if of_network else []))
         if self.steps and not (self._stack or self._seen.learns or torch.is_grad_enabled()):
             line = line_of_network() or self.name
             self._seen.between[line] = self._seen.between.get(line, 0) + 1
