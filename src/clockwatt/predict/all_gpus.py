@@ -185,7 +185,7 @@ class AllGpus:
             trace("inference"), gpu=answer.gpu, point=answer.point, execution=answer.execution, host=host
         )
         forward_s = forward.time_s * answer.detail.traced.batches
-        step_s = answer.detail.phase_s(OPTIMIZER)
+        step_s = float(_shares(answer, answer.detail, 0)["time_s"].get(_STEP, 0.0))
         rest_s = max(0.0, answer.time_s - forward_s - step_s)
         return replace(answer, phases={"forward": forward_s, "backward": rest_s, "step": step_s})
 
@@ -445,6 +445,7 @@ def _is_product(name: str, gpu_name: str) -> bool:
 
 _HOST, _DEVICE = TARGETS.index("time_host_corrected_s"), TARGETS.index(TIME_DEVICE_CORRECTED)
 _EAGER, _DYNAMIC = TARGETS.index(BACK_TO_BACK), TARGETS.index("energy_dynamic_corrected_j")
+_STEP = f"({OPTIMIZER})"
 _SHARED = 0.25
 """Share of the variance of operations' errors that all of them have in common."""
 MEMORY = tuple(kind for kind in MEMORY_KINDS if kind != WORKSPACE)
@@ -497,7 +498,7 @@ def layers(answer: Answer, forward: Answer | None = None, depth: int | None = No
     else:
         assert isinstance(forward.detail, OperationCosts)
         of_forward = _shares(forward, forward.detail, depth)["time_s"].reindex(table.index).fillna(0.0)
-        steps = table.index == f"({OPTIMIZER})"
+        steps = table.index == _STEP
         table["forward_s"] = np.where(steps, 0.0, np.minimum(of_forward, table["time_s"]))
         table["backward_s"] = np.where(steps, 0.0, table["time_s"] - table["forward_s"])
     table["memory_bytes"] = _memory(answer, table.index, depth)

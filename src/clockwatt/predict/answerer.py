@@ -309,11 +309,6 @@ class OperationCosts:
         values = zip(self.traced.operations["operation_id"], cost.tolist(), parts.tolist(), strict=True)
         return {name: (each, part) for name, each, part in values if part > 0}
 
-    def phase_s(self, phase: str) -> float:
-        """Return the device time of the calls of a phase, such as `optimizer`."""
-        of_phase = self.traced.composer.positions[(self.traced.calls["phase"] == phase).to_numpy(bool)]
-        return float(np.nansum(_seconds(self.costs)[of_phase]))
-
 
 def _seconds(costs: Costs) -> NDArray[np.float64]:
     """Return each operation's device time; its back-to-back time where device and host were not separated."""

@@ -65,6 +65,8 @@ def test_a_module_a_class_and_a_function_are_answered(predictors):
     assert (one.network, one.expected.calls, one.items) == ("Doubled", 2, 8)
     trained = predictors.predict(module, tensors, training=True, **question)
     assert trained.time_s == pytest.approx(sum(trained.phases.values()))
+    layers = predictors.layers(module, tensors, training=True, **question)
+    assert trained.phases["step"] == pytest.approx(layers.loc["(optimizer)", "time_s"])
     product = predictors.predict(torch.matmul, [(64, 32), (32, 16)], **question)
     assert product.breakdown()["operation"].to_list() == ["matmul 64×32 · 32×16"]
 

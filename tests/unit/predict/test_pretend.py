@@ -321,12 +321,25 @@ def test_work_of_some_steps_is_told_from_the_step(tmp_path: Path) -> None:
 
 
 def test_the_input_is_what_the_network_is_given() -> None:
-    with clockwatt.pretend(gpu="h200") as run:
-        model = torch.nn.Sequential(torch.nn.utils.spectral_norm(torch.nn.Conv2d(3, 8, 4))).cuda()
-        optimizer = torch.optim.SGD(model.parameters())
-        model(torch.randn(5, 3, 16, 16, device="cuda")).mean().backward()
-        optimizer.step()
-    assert run.step.input_shape == [5, 3, 16, 16]
+    class Named(torch.nn.Linear):
+        def forward(self, *, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+            return torch.nn.functional.cross_entropy(super().forward(x), labels)
+
+    def input_of(model: torch.nn.Module, *given: torch.Tensor, **named: torch.Tensor) -> list[int]:
+        with clockwatt.pretend(gpu="h200") as run:
+            model.cuda()
+            optimizer = torch.optim.SGD(model.parameters())
+            uploaded = {name: value.cuda() for name, value in named.items()}
+            for value in uploaded.values():
+                value.ne(0).sum()  # as trainers count labels
+            model(*(value.cuda() for value in given), **uploaded).mean().backward()
+            optimizer.step()
+        return run.step.input_shape
+
+    with_norm = torch.nn.Sequential(torch.nn.utils.spectral_norm(torch.nn.Conv2d(3, 8, 4)))
+    assert input_of(with_norm, torch.randn(5, 3, 16, 16)) == [5, 3, 16, 16]
+    labels = torch.zeros(8, dtype=torch.int64)
+    assert input_of(Named(64, 4), labels=labels, x=torch.randn(8, 64)) == [8, 64]
 
 
 def test_what_cannot_be_followed_is_named_with_its_line() -> None:

@@ -154,6 +154,7 @@ class _Seen:
     extra: list[TracedCall] = field(default_factory=list)
     roots: dict[int, torch.nn.Module] = field(default_factory=dict)
     input_shape: list[int] = field(default_factory=list)
+    other_shape: list[int] = field(default_factory=list)  # where no network shows its input: of what comes first
     batches: set[int] = field(default_factory=set)  # numbers of the tensors that the first network was given
     awaits_batch: bool = False
     backward_passes: int = 0
@@ -347,7 +348,7 @@ class PretendTracer(Tracer):
         elif self._in_training and (InferenceMode.depth or (module in self._learnt and not module.training)):
             self._evaluates = True
             if not self._seen.learns:
-                self._seen.input_shape = []  # it was the evaluation's
+                self._seen.input_shape = self._seen.other_shape = []  # it was the evaluation's
             line = line_of_network() or self.name
             self._seen.evaluated[line] = self._seen.evaluated.get(line, 0) + 1
             return
@@ -368,11 +369,7 @@ class PretendTracer(Tracer):
         self._seen.awaits_batch = learns and id(module) == next(iter(self._seen.roots))
         if not self._seen.input_shape:  # a module may first compute something of its parameters, as spectral_norm does
             given = [tensor for tensor in tensors_in(args) if tensor.dim()]
-            self._shows([tensor for tensor in given if tensor in self._uploaded] or given)
-
-    def _shows(self, inputs: Sequence[torch.Tensor]) -> None:
-        if inputs and not self._seen.input_shape:
-            self._seen.input_shape = list(inputs[0].shape)
+            self._seen.input_shape = _first_shape([tensor for tensor in given if tensor in self._uploaded] or given)
 
     def _to_lay_out(self) -> list[torch.nn.Module]:
         """Modules of regions that TorchInductor would lay out channels last, and that are not."""
@@ -604,8 +601,12 @@ class PretendTracer(Tracer):
             if uploaded and self._stack and self._seen.awaits_batch:
                 self._seen.batches.add(self.number_of(uploaded[0]))
                 self._seen.awaits_batch = False
-            of_network = self._stack or not self._state_storages  # else averages of parameters, among others
-            self._shows(uploaded or (given if of_network else []))
+            if uploaded and self._stack and not self._seen.input_shape:
+                self._seen.input_shape = _first_shape(uploaded)
+            elif not self._seen.other_shape:  # outside modules, averages of parameters are computed, among others
+                self._seen.other_shape = _first_shape(
+                    uploaded or (given if self._stack or not self._state_storages else [])
+                )
         if self.steps and not (self._stack or self._seen.learns or torch.is_grad_enabled()):
             line = line_of_network() or self.name
             self._seen.between[line] = self._seen.between.get(line, 0) + 1
@@ -757,7 +758,7 @@ class PretendTracer(Tracer):
         return Step(
             trace,
             module=type(max(roots, key=_size)).__name__ if roots else "",
-            input_shape=seen.input_shape or [1],
+            input_shape=seen.input_shape or seen.other_shape or [1],
             dtype=max(sizes, key=lambda name: sizes[name]) if sizes else "float32",
             autocast=seen.autocast,
             training=training,
@@ -913,3 +914,7 @@ def _step(tracer: PretendTracer, own: Callable[..., Any]) -> Callable[..., Any]:
 
     step.hooked = True  # type: ignore[attr-defined]
     return step
+
+
+def _first_shape(tensors: Sequence[torch.Tensor]) -> list[int]:
+    return list(tensors[0].shape) if tensors else []
