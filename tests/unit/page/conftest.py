@@ -12,6 +12,7 @@ import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from clockwatt.page.write import write_page
+from support.shared import made_once
 
 CHROMIUM = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 _OPENS_WITHIN_MS = 300_000
@@ -50,8 +51,7 @@ def chromium() -> Iterator[Browser]:
         browser.close()
 
 
-@pytest.fixture
-def open_page(chromium: Browser) -> Iterator[Any]:
+def opener(chromium: Browser) -> Iterator[Any]:
     """Opens a file: `open_page(path, width=…, scheme=…, storage=False)`."""
     contexts = []
 
@@ -80,9 +80,15 @@ def open_page(chromium: Browser) -> Iterator[Any]:
         context.close()
 
 
+open_page = pytest.fixture(opener)
+open_shared_page = pytest.fixture(opener, scope="module")
+
+
 @pytest.fixture(scope="session")
 def page_of_made(made: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of the synthetic campaign."""
-    path = tmp_path_factory.mktemp("page") / "explore.html"
-    write_page(made.config, made.dataset, made.predictors, made.validation, path)
-    return path
+
+    def write(folder: Path) -> None:
+        write_page(made.config, made.dataset, made.predictors, made.validation, folder / "explore.html")
+
+    return made_once(tmp_path_factory, "page", write) / "explore.html"

@@ -24,7 +24,10 @@ def firefox() -> str:
 
 
 @pytest.mark.parametrize(("dark", "width"), [(False, 1280), (True, 390)])
-def test_it_opens_without_a_complaint_a_request_or_storage(firefox, page_of_made, tmp_path, dark, width):
+def test_it_opens_without_a_complaint_a_request_or_storage_and_chooses_as_recommend(
+    firefox, page_of_made, made, tmp_path, dark, width
+):
+    predictors = load(made.predictors, catalogue_dir=made.dataset / "catalogue", validation_dir=made.validation)
     with Firefox(firefox, tmp_path, dark=dark, storage=False) as browser:
         browser.open(page_of_made, width=width)
         assert browser.run("document.documentElement.scrollWidth") <= width
@@ -34,14 +37,6 @@ def test_it_opens_without_a_complaint_a_request_or_storage(firefox, page_of_made
         assert all(any(rows) for rows in drawn[:5]), drawn
         channels = browser.run("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)")
         assert (max(channels[:3]) < 60) == dark
-        assert browser.complaints == []
-        assert browser.requests == []
-
-
-def test_the_chooser_gives_what_recommend_gives(firefox, page_of_made, made, tmp_path):
-    predictors = load(made.predictors, catalogue_dir=made.dataset / "catalogue", validation_dir=made.validation)
-    with Firefox(firefox, tmp_path) as browser:
-        browser.open(page_of_made, width=1280)
         for network, objective in zip(made.config.networks, ("time", "energy", "edp"), strict=True):
             shape = ",".join(map(str, network.first_input.shape))
             traced = predictors.traced(Request.of(network=network.name, inputs=(shape,)), "training")
@@ -53,3 +48,4 @@ def test_the_chooser_gives_what_recommend_gives(firefox, page_of_made, made, tmp
             ]
             assert found["best"]["energy_j"] == pytest.approx(expected.best.expected.energy_j, rel=1e-12)
         assert browser.complaints == []
+        assert browser.requests == []
