@@ -3,12 +3,12 @@
     python tools/golden.py freeze  --results DIR --golden FILE [--draws DIR ...] [--brief]
     python tools/golden.py compare --results DIR --golden FILE [--refit] [--accuracy] [--no-questions]
 
-`DIR` is the results folder of the default campaign, after `snakemake`. Frozen are errors of operations and of networks,
-the compositions and answers of `predict` and `recommend`. `compare` asks the predictors that are stored there the same
-questions and validates them again: every number must be the same to 1e-9, for code that only moves. After a refit
-(`--refit` fits to the dataset of the folder first, `--accuracy` takes the folder as it is) no median and no 90th
-percentile of error may be worse by more than a tenth of itself; of the answers it is told how far they went. That needs
-little, which `--brief` freezes: `golden.json` beside this file.
+`DIR` is the results folder of the default campaign, after `snakemake --config reference=h200`. Frozen are errors of
+operations and of networks, the compositions and answers of `predict` and `recommend`. `compare` asks the predictors
+that are stored there the same questions and validates them again: every number must be the same to 1e-9, for code that
+only moves. After a refit (`--refit` fits to the dataset of the folder first, `--accuracy` takes the folder as it is) no
+median and no 90th percentile of error may be worse by more than a tenth of itself; of the answers it is told how far
+they went. That needs little, which `--brief` freezes: `golden.json` beside this file.
 
 Folds and forests are drawn at random, which alone moves the 90th percentile of a few dozen networks by a tenth. So
 `--draws` names folders with `predictors` and `validation` of other seeds, and the worst of all draws is frozen.
