@@ -37,6 +37,7 @@ CAMPAIGN: dict[str, Any] = {
             "slurm": SLURM | {"gpu": 1, "gpu_model": "rtx2080ti", "extra": "--nice=1"},
         },
     },
+    "passes": ["inference"],
     "network_shards": 1,
     "shards": 2,
 }
@@ -166,7 +167,7 @@ def test_questions_are_answered_there_and_what_nobody_measured_is_measured_in_a_
         assert said.returncode == 0, said.stdout
         return json.loads(said.stdout[min(filter(lambda at: at >= 0, map(said.stdout.find, "{["))) :])
 
-    for shown in answer("show", "squeezenet1_1", "--precision", "tf32"):
+    for shown in answer("show", "squeezenet1_1", "--pass", "inference", "--precision", "tf32"):
         gpu = next(gpu for gpu in shown["gpus"] if gpu["gpu"] == "a30")
         assert Path(gpu["predictors"]) == Path("results/predictors/a30")
         assert gpu["points"][0]["measured"]["energy_j"] > 0
