@@ -73,6 +73,10 @@ class NetworkError(ClockwattError):
     """A network cannot be found, built or run."""
 
 
+class IndexBeyondEndError(NetworkError):
+    """A network reads beyond the end of a dimension, as a sequence does that is longer than its table of positions."""
+
+
 class OutputError(ClockwattError):
     """A result could not be written (full disk, unwritable folder)."""
 

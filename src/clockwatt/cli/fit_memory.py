@@ -12,6 +12,7 @@ from clockwatt.cli.options import AsJson
 from clockwatt.cli.predict import loaded
 from clockwatt.cli.request_options import FOLDERS, NETWORK, TRAINING, request_command
 from clockwatt.errors import ClockwattError, RequestError
+from clockwatt.schema.records import OPTIMIZER_STATE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,19 +63,23 @@ def fit_memory(
         device = _gpu()
         free = free_and_total_bytes(device)
         used = max(0, free[1] - free[0] - CONTEXT_BYTES) / 2**30  # this process has its context
-    largest, sized = predicted(predictors, request, dimension, other_bytes=int(used * 2**30))
-    others = f"predicted; {largest.safe_size:,} with 95 % certainty"
+    expected, sized = predicted(predictors, request, dimension, other_bytes=int(used * 2**30))
+    largest, others = expected, f"predicted; {expected.safe_size:,} with 95 % certainty"
     if measure:
-        others = f"measured; {largest.size:,} predicted"
+        others = f"measured; {expected.size:,} predicted"
         training = predictors.tracer.trained(request.training).training
-        largest = measured(largest, sized, request.pass_, training, "cuda")
+        largest = measured(expected, sized, request.pass_, training, "cuda")
     if as_json:
         print(json.dumps(largest.to_dict() | ({} if free is None else {"free_bytes_at_start": free[0]}), indent=2))
         return
     network = f"{request.network} {_shape(sized(1), dimension)}"
     question = f"{network}, {request.pass_}, {request.execution(sized(1).variant).words}, {request.gpus[0]}"
     print(f"{question}: {_LARGEST[dimension]}: {largest.size:,} {others}.")
-    print(memory_words(largest.memory, f"Memory with {dimension} = {largest.size:,}"))
+    print(memory_words(expected.memory, f"Memory with {dimension} = {expected.size:,}"))
+    print(f"Refused: {dimension} = {largest.refused:,}: {largest.refusal or 'does not fit.'}")
+    if largest.optimizer is not None:
+        state = largest.memory.parts.get(OPTIMIZER_STATE, 0)
+        print(f"Optimizer: {largest.optimizer}, with {binary(state)} of state.")
     if free is not None:
         print(f"At the start {binary(free[0])} of {binary(free[1])} were free.")
 
@@ -107,5 +112,5 @@ def measured(
     def runs(size: int) -> bool:
         return run_pass(sized(size), pass_, training, torch.device(device)).fits
 
-    size = search(runs, largest.size)
-    return replace(largest, size=size, safe_size=size, source="measured")
+    size, refused = search(runs, largest.size)
+    return replace(largest, size=size, safe_size=size, refused=refused, refusal=None, source="measured")

@@ -94,6 +94,15 @@ class KnownValues:
         known = self._known.get(tensor)
         return None if known is None or self._lost[tensor.untyped_storage()] else known.value
 
+    def highest(self, indices: torch.Tensor, *, without: int | None = None) -> int | None:
+        """The highest of indices, but for `without`; None if there are none, they are unknown, assumed or a mask."""
+        values = self.of(indices)
+        if values is None or values.dtype == torch.bool or self._assumptions([indices]):
+            return None
+        with _disable_current_modes():
+            used = values if without is None else values[values != without]
+            return int(used.max()) if used.numel() else None
+
     def none_in(self, tensor: torch.Tensor) -> bool:
         """Return whether nothing is known of what lies in the storage of a tensor."""
         return tensor.untyped_storage() not in self._lost

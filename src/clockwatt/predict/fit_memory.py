@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from clockwatt.config import NetworkConfig
-from clockwatt.errors import ClockwattError, RequestError
+from clockwatt.errors import ClockwattError, IndexBeyondEndError, RequestError
 from clockwatt.gpu.specs import find_spec
 from clockwatt.predict.all_gpus import AllGpus
 from clockwatt.predict.memory import CONTEXT_BYTES, PassMemory, pass_memory
 from clockwatt.predict.request import Request
 from clockwatt.predict.tracing import with_batch
 from clockwatt.schema.execution import ExecutionSettings
-from clockwatt.schema.records import GRADIENTS, OPTIMIZER_STATE, PARAMETERS, MemoryRow
+from clockwatt.schema.records import GRADIENTS, OPTIMIZER_STATE, PARAMETERS, TRAINING, MemoryRow
 
 Dimension = Literal["batch", "sequence", "layers"]
 LAYERS = "{layers}"
@@ -48,6 +48,10 @@ class Largest:
         Of the pass at `size`.
     used_bytes
         Of the GPU's memory, what is not PyTorch's.
+    refused, refusal
+        The smallest larger size that was tried, and why the network cannot run with it; None: it does not fit.
+    optimizer
+        Whose state is part of the memory; None in inference.
     source
         `predicted` or `measured`.
     """
@@ -57,6 +61,9 @@ class Largest:
     safe_size: int
     memory: PassMemory
     used_bytes: int
+    refused: int
+    refusal: str | None = None
+    optimizer: str | None = None
     source: str = "predicted"
 
     def to_dict(self) -> dict[str, Any]:
@@ -64,8 +71,8 @@ class Largest:
         return {**asdict(replace(self, memory=replace(self.memory, modules={}))), "memory": self.memory.to_dict()}
 
 
-def search(fits: Callable[[int], bool], guess: int = 1) -> int:
-    """Return the largest size that fits, to one part in `_EXACT`; 0 if none does.
+def search(fits: Callable[[int], bool], guess: int = 1) -> tuple[int, int]:
+    """Return the largest size that fits, to one part in `_EXACT`, 0 if none does; and the next that was refused.
 
     Parameters
     ----------
@@ -78,14 +85,14 @@ def search(fits: Callable[[int], bool], guess: int = 1) -> int:
     while fits(high):
         low, high = high, 2 * high
         if high > _MOST:
-            return low
+            return low, high
     while high - low > max(1, low // _EXACT):
         middle = (low + high) // 2
         if fits(middle):
             low = middle
         else:
             high = middle
-    return low
+    return low, high
 
 
 def fit_memory(
@@ -133,9 +140,9 @@ def fit_memory(
         execution, capacity = request.execution(sized(1).variant), spec.memory_bytes - used
         sizes = sizes_of(execution)
         if execution.compiled and dimension != "layers":  # recording compiles, which takes seconds
-            size = _near(sizes, capacity, _largest(sizes_of(execution.eager), capacity))
+            size, refused = _near(sizes, capacity, _largest(sizes_of(execution.eager), capacity)[0])
         else:
-            size = _largest(sizes, capacity)
+            size, refused = _largest(sizes, capacity)
         if size == 0:
             needed, there = sizes.at(1).allocated_bytes / 2**30, max(0, capacity) / 2**30
             raise ClockwattError(
@@ -146,7 +153,9 @@ def fit_memory(
             raise ClockwattError(
                 f"{request.network}: its memory does not depend on the {dimension}. Vary another size."
             )
-        return Largest(dimension, size, _safe(sizes, dimension, size), sizes.at(size), used), sized
+        optimizer = tracer.training.optimizer if request.pass_ == TRAINING else None
+        safe, refusal = _safe(sizes, dimension, size), sizes.refusals.get(refused)
+        return Largest(dimension, size, safe, sizes.at(size), used, refused, refusal, optimizer), sized
 
 
 class Sizes:
@@ -165,6 +174,15 @@ class Sizes:
     ) -> None:
         self._events, self._replayed = functools.cache(recorded), replayed
         self.at = functools.cache(lambda size: replayed(self._events(size)))
+        self.refusals: dict[int, str] = {}
+
+    def fits(self, size: int) -> bool:
+        """Return whether a size fits; one with which the network reads beyond an end is noted in `refusals`."""
+        try:
+            return bool(self.at(size).fits)
+        except IndexBeyondEndError as error:
+            self.refusals[size] = str(error)
+            return False
 
     def scaled(self, known: int, size: int) -> PassMemory:
         """Return the memory of a size if what a known size allocates, but for parameters and their like, grows so."""
@@ -174,23 +192,27 @@ class Sizes:
         ])  # fmt: skip
 
 
-def _largest(sizes: Sizes, capacity: int) -> int:
-    """Return the largest size that fits; each that is tried is recorded."""
-    return search(lambda size: bool(sizes.at(size).fits), _guess(sizes, capacity))
+def _largest(sizes: Sizes, capacity: int) -> tuple[int, int]:
+    """Return the largest size that fits, and the next that was refused; each that is tried is recorded."""
+    return search(sizes.fits, _guess(sizes, capacity))
 
 
-def _near(sizes: Sizes, capacity: int, guess: int) -> int:
-    """Return the largest size that fits, of few recorded ones.
+def _near(sizes: Sizes, capacity: int, guess: int) -> tuple[int, int]:
+    """Return the largest size that fits, of few recorded ones, and the next that was refused.
 
     It is searched among sizes scaled from a recorded one, which is recorded next, until both are the same.
     """
     for _ in range(_ROUNDS):
         if guess > _MOST // 4:
-            return guess
-        known, scaled = max(1, guess), functools.cache(functools.partial(sizes.scaled, max(1, guess)))
-        guess = search(lambda size, scaled=scaled: bool(scaled(size).fits), known)  # type: ignore[misc]
+            return guess, guess
+        known = max(1, guess)
+        sizes.fits(known)
+        if known in sizes.refusals:
+            break
+        scaled = functools.cache(functools.partial(sizes.scaled, known))
+        guess, refused = search(lambda size, scaled=scaled: bool(scaled(size).fits), known)  # type: ignore[misc]
         if known <= guess <= known + known // _EXACT:
-            return known
+            return known, refused
     return _largest(sizes, capacity)
 
 
@@ -203,7 +225,7 @@ def _guess(sizes: Sizes, capacity: int) -> int:
 def _safe(sizes: Sizes, dimension: Dimension, size: int) -> int:
     """Return the largest size, up to one that fits, that still does at the upper end of its interval."""
     memory = sizes.at if dimension == "layers" else functools.partial(sizes.scaled, size)
-    return search(lambda smaller: smaller <= size and bool((one := memory(smaller)).fits) and not one.close, size)
+    return search(lambda smaller: smaller <= size and bool((one := memory(smaller)).fits) and not one.close, size)[0]
 
 
 def _sized(predictors: AllGpus, request: Request, dimension: Dimension, folder: Path, size: int) -> NetworkConfig:

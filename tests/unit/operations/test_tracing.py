@@ -9,6 +9,7 @@ from torch import nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pack_sequence
 
 from clockwatt.config import NetworkConfig, TrainingConfig
+from clockwatt.errors import IndexBeyondEndError
 from clockwatt.operations.networks import NetworkError
 from clockwatt.operations.trace.trace import trace_network
 from clockwatt.operations.trace.tracer import UntraceableError
@@ -330,6 +331,48 @@ def test_token_ids_above_the_vocabulary_are_refused(own, forward):
 def test_token_ids_that_a_network_makes_smaller_itself_may_be_large(own):
     trace(own(Forward(lambda m, x: m.words(x % 49), words=nn.Embedding(49, 4))), 2, 8, input_dtype="int64",
           input_below=50)  # fmt: skip
+
+
+def positions(module, x):
+    return module.words(torch.arange(x.shape[1], device=x.device))
+
+
+@pytest.mark.parametrize(
+    ("forward", "index"),
+    [
+        (positions, 49),
+        (lambda m, x: m.words.weight[torch.arange(x.shape[1], device=x.device)[None]], 49),
+        (lambda m, x: m.words.weight.index_select(0, torch.arange(x.shape[1], device=x.device) + 3), 52),
+    ],
+)
+def test_positions_beyond_the_end_of_a_table_are_refused(own, forward, index):
+    name = own(Forward(forward, words=nn.Embedding(index, 4)))
+    trace(name, 2, 49)
+    with pytest.raises(
+        IndexBeyondEndError, match=rf"reads index {index} of a dimension of size {index} \(.*\)\. Give a shorter input"
+    ):
+        trace(name, 2, 50)
+
+
+def test_assumed_indices_and_labels_that_a_loss_ignores_may_be_large(own):
+    def forward(module, x):
+        labels = torch.full(x.shape[:1], 255, device=x.device)
+        return module.words.weight[x.argmax(1)], nn.functional.cross_entropy(x, labels, ignore_index=255)
+
+    trace(own(Forward(forward, words=nn.Embedding(5, 4))), 2, 50)
+
+
+@pytest.mark.parametrize(
+    ("part", "shape"),
+    [(nn.Linear(4, 4), (2, 4)), (nn.Conv2d(3, 4, 3), (2, 3, 8, 8)), (nn.ConvTranspose1d(3, 4, 3), (2, 3, 8))],
+)
+def test_products_of_several_dtypes_are_refused(own, part, shape):
+    name = own(Forward(lambda m, x: m.part(x), part=part))
+    trace(name, *shape)
+    with pytest.raises(
+        UntraceableError, match=r"several dtypes, int64 and float32 \(.*module 'part'\)\. Give the input"
+    ):
+        trace(name, *shape, input_dtype="int64", input_below=9)
 
 
 def test_a_network_without_parameters_has_no_training_pass(own):

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import re
 import sys
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from torch import nn
 
 import clockwatt
+from clockwatt.cli.app import app
 from clockwatt.cli.fit_memory import measured
 from clockwatt.cli.printing import memory_words
 from clockwatt.errors import ClockwattError, RequestError
@@ -37,11 +39,12 @@ def predictors():
 @pytest.mark.parametrize("largest", [0, 1, 2, 7, 100, 255])
 @pytest.mark.parametrize("guess", [1, 5, 300])
 def test_the_search_finds_the_largest_whatever_it_begins_with(largest, guess):
-    assert search(lambda size: size <= largest, guess) == largest
+    assert search(lambda size: size <= largest, guess) == (largest, largest + 1)
 
 
 def test_a_large_size_is_found_to_one_part_in_256():
-    assert 100_000 * (1 - 1 / 256) <= search(lambda size: size <= 100_000) <= 100_000
+    found, refused = search(lambda size: size <= 100_000)
+    assert 100_000 * (1 - 1 / 256) <= found <= 100_000 < refused <= 100_000 * (1 + 1 / 256)
 
 
 def test_the_largest_batch_fits_and_twice_as_much_does_not(predictors):
@@ -51,6 +54,8 @@ def test_the_largest_batch_fits_and_twice_as_much_does_not(predictors):
     assert 0 < found.safe_size <= found.size
     assert 0.5 * found.memory.gpu_bytes < found.memory.allocated_bytes < found.memory.gpu_bytes
     assert sized(found.size).first_input.shape == [found.size, 3, 224, 224]
+    assert (found.optimizer, found.refusal) == ("sgd", None)
+    assert found.size < found.refused <= found.size + max(1, found.size // 256)
     shared, _ = fit_memory(predictors, request, "batch", other_bytes=12 * 2**30)
     assert 0.3 * found.size < shared.size < 0.7 * found.size
     with pytest.raises(ClockwattError, match=r"A30 has 0\.0 GiB for it"):
@@ -72,6 +77,33 @@ def test_few_sizes_are_compiled(predictors, monkeypatch):
     found, _ = fit_memory(predictors, request, "batch")
     assert found.memory.fits
     assert recorded.count("tf32+compile") <= 4
+
+
+@pytest.mark.parametrize("precision", ["tf32", "tf32+compile"])
+def test_a_sequence_ends_where_the_table_of_positions_does(predictors, precision):
+    name = f"{__name__}:Positions"
+    request = Request.of(network=name, inputs=("1024,8,64",), gpus=("a30",), precision=precision)
+    found, _ = fit_memory(predictors, request, "sequence")
+    assert (found.size, found.refused) == (100, 101)
+    assert "reads index 100 of a dimension of size 100" in found.refusal
+
+
+def test_the_command_names_the_optimizer_and_the_size_that_does_not_fit(capsys):
+    arguments = [STACK, "--input", "8,8192", "--gpu", "a30", "--pass", "training", "--layers"]
+    found = {}
+    for optimizer in ("none", "adamw"):
+        with pytest.raises(SystemExit):
+            app(["fit-memory", *arguments, "--optimizer", optimizer], prog_name="clockwatt")
+        size, refused, state = re.search(
+            rf"fit: (\d+) predicted.*Refused: layers = (\d+): does not fit\.\nOptimizer: {optimizer}, with (.*) of",
+            capsys.readouterr().out,
+            re.DOTALL,
+        ).groups()
+        assert int(refused) == int(size) + 1
+        found[optimizer] = int(size), state
+    assert found["adamw"][0] < found["none"][0]
+    assert found["none"][1] == "0 B"
+    assert found["adamw"][1].endswith("GiB")
 
 
 def test_more_than_millions_fit_and_what_does_not_grow_is_refused(predictors):
@@ -124,6 +156,17 @@ def test_what_does_not_fit_at_all_is_one_message(predictors):
         fit_memory(predictors, request, "batch")
 
 
+class Positions(nn.Module):
+    """Takes sequences of up to 100 positions."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(100, 64)
+
+    def forward(self, x):
+        return x + self.table(torch.arange(x.shape[1], device=x.device))
+
+
 class Small(nn.Module):
     """Memory for a batch of 20."""
 
@@ -140,6 +183,6 @@ class Small(nn.Module):
 def test_bisection_handles_memory_that_ends(predictors, monkeypatch):
     monkeypatch.setattr(sys.modules[__name__], "offered", Small, raising=False)
     network = predictors.network(Request.of(network=f"{__name__}:offered", inputs=("1,4",), gpus=("a30",)))
-    predicted = Largest("batch", 64, 60, None, 0)
+    predicted = Largest("batch", 64, 60, None, 0, 65)
     found = measured(predicted, functools.partial(with_batch, network), "training", predictors.tracer.training, "cpu")
-    assert (found.size, found.source) == (20, "measured")
+    assert (found.size, found.refused, found.source) == (20, 21, "measured")

@@ -86,6 +86,12 @@ def index_bounds(
             yield argument(args, kwargs, (2, "index")), argument(args, kwargs, (0, "input")).shape[dim]
 
 
+def ignored_index(operation_class: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int | None:
+    """The index that a loss ignores, wherever it lies; None for other operations, and if it is the usual -100."""
+    is_loss = operation_class in ("cross_entropy", "nll_loss")
+    return argument(args, kwargs, (4, "ignore_index")) if is_loss else None
+
+
 def _subscripts(indexed: torch.Tensor, subscript: Any) -> Iterator[tuple[torch.Tensor, int]]:
     entries = subscript if isinstance(subscript, tuple) else (subscript,)
     consumed = sum(entry is not None and entry is not Ellipsis for entry in entries)

@@ -189,7 +189,7 @@ class PretendTracer(Tracer):
         self.storages = Storages()
         self.storages.kind = ACTIVATIONS
         self.storages.module = lambda: self._stack[-1] if self._stack else ""
-        self.fitting = _FITTING
+        self.fitting, self.named = _FITTING, name
         self.steps = 0
         self._compiled: dict[int, Region] = {}  # by the id of the module, which the region keeps alive
         self._region: Region | None = None
@@ -298,11 +298,6 @@ class PretendTracer(Tracer):
 
     def _run(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return super()._run(dropout if func is torch.nn.functional.dropout else func, args, kwargs)
-
-    def refusal(self, what: str, fix: str, error: BaseException | None = None) -> UntraceableError:
-        """The error that says what cannot be followed, with file and line."""
-        place = ", ".join(part for part in (line_of_network(error), self.place()) if part)
-        return UntraceableError(f"{self.name}: {what} ({place}). {fix}")
 
     def place(self) -> str:
         """The module that is running, for messages."""

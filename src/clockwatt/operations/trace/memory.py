@@ -301,6 +301,7 @@ def record_memory(
     know_masks(values, network, given)
     storages = Storages()
     tracer = _Follower(storages, module, network, values, grad=learns)
+    tracer.takes(given.values(), [one.below for one in network.by_keyword.values()])
     for path, part in module.named_modules():
         storages.add((*part.parameters(recurse=False), *part.buffers(recurse=False)), path)
     storages.kind = INPUTS

@@ -13,11 +13,12 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from clockwatt.config import NetworkConfig
-from clockwatt.operations.build.values import argument
+from clockwatt.errors import IndexBeyondEndError
+from clockwatt.operations.build.values import argument, ignored_index, index_bounds
 from clockwatt.operations.known_values import KnownValues, evenly_spread
 from clockwatt.operations.networks import FAULTS, NetworkError
 from clockwatt.operations.spec import functions
-from clockwatt.operations.spec.encode import NotEncodableError, tensors_in
+from clockwatt.operations.spec.encode import NotEncodableError, dtype_name, tensors_in
 from clockwatt.operations.spec.operation import Operation
 from clockwatt.operations.trace.autocast import Autocast
 from clockwatt.operations.trace.call import InterceptedCall, storage_of
@@ -71,10 +72,13 @@ class Recorded:
     grad_out: list[tuple[int, ...] | None]
 
 
-_TOKENS = (
-    "It takes token ids: give `--input 8,128:int64:30522` (shape, dtype, what ids are below), or `input_dtype: int64` "
-    "and `input_below: 30522`."
+_OF_ONE_DTYPE = frozenset(
+    {
+        *("linear", "matmul", "rmatmul", "mm", "addmm", "conv1d", "conv2d", "conv3d"),
+        *("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"),
+    }
 )
+"""Operation classes that run on meta with tensors of several dtypes, but on no device."""
 
 
 class Tracer(TorchFunctionMode):
@@ -97,6 +101,7 @@ class Tracer(TorchFunctionMode):
     ) -> None:
         super().__init__()
         self.name = network.name
+        self.named = f"network {network.name}"
         self.phase = FORWARD
         self.recorded: list[Recorded] = []
         self.graph = GradientGraph()
@@ -118,6 +123,7 @@ class Tracer(TorchFunctionMode):
         self._innermost = ""
         state = (*module.parameters(), *module.buffers())
         self._state_storages = {storage_of(tensor) for tensor in state}
+        self._inputs = set[int]()  # storages of the network's inputs
         self._ids_below: dict[int, int] = {}  # storages of the network's inputs that are indices
         self._numbers: dict[int, int] = {}
         self._alive: list[object] = [state]  # a tensor's id and its storage's address stay its own while it lives
@@ -126,6 +132,7 @@ class Tracer(TorchFunctionMode):
         """Know the network's inputs, and what those that are indices stay below."""
         for tensor, bound in zip(inputs, below, strict=True):
             self._alive.append(tensor)
+            self._inputs.add(storage_of(tensor))
             if bound is not None:
                 self._ids_below[storage_of(tensor)] = bound
 
@@ -176,11 +183,15 @@ class Tracer(TorchFunctionMode):
             self._note([evenly_spread(kwargs["offs"].shape[0])] if kwargs.get("offs") is not None else [])
         if func is torch.nn.functional.scaled_dot_product_attention and restricts_attention():
             self._note(["attention takes the kernel that PyTorch chooses where all are allowed"])
-        if func is torch.nn.functional.embedding:
-            self._check_ids(func, *(argument(args, kwargs, place) for place in ((0, "input"), (1, "weight"))))
         if self.autocast[-1] is not None:
             args, kwargs = self._under_autocast(self.autocast[-1], func, args, kwargs)
-        return self._listed(name, func, args, kwargs)
+        operation_class = Operation(name).operation_class
+        if operation_class in _OF_ONE_DTYPE:
+            self._check_dtypes(func, args, kwargs)
+        result = self._listed(name, func, args, kwargs)
+        if operation_class != "grouped_mm":  # whose groups end at the end of a dimension
+            self._check_indices(func, operation_class, args, kwargs)
+        return result
 
     def _listed(self, name: str, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a call that operations have a name for, and write it down."""
@@ -212,10 +223,21 @@ class Tracer(TorchFunctionMode):
             if answered is not None:
                 self._note(answered.assumptions)
                 return answered.result
-            floats = args and isinstance(args[0], torch.Tensor) and args[0].is_floating_point()
-            fitting = _TOKENS if func is torch.nn.functional.embedding and floats else self.fitting
-            what, fix = cause(error, func, fitting)
+            what, fix = cause(error, func, self._fix_of_ids(func, args, kwargs) or self.fitting)
             raise self.refusal(f"{functions.described(func)} {what}", fix) from error
+
+    def _fix_of_ids(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str | None:
+        """The fix where an embedding is given an input of the network that should be token ids."""
+        if func is not torch.nn.functional.embedding:
+            return None
+        ids, weight = (argument(args, kwargs, place) for place in ((0, "input"), (1, "weight")))
+        if not (isinstance(ids, torch.Tensor) and ids.is_floating_point() and storage_of(ids) in self._inputs):
+            return None
+        shape, rows = ",".join(map(str, ids.shape)), len(weight)
+        return (
+            f"It takes token ids: give `--input {shape}:int64:{rows}` (shape, dtype, what ids are below), or "
+            f"`input_dtype: int64` and `input_below: {rows}`."
+        )
 
     def _run_unlisted(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if func is torch.Tensor.__iter__ and self._values.of(args[0]) is not None:
@@ -312,19 +334,38 @@ class Tracer(TorchFunctionMode):
         if len(self.autocast) == 1:
             self._cast_weights.clear()
 
-    def _check_ids(self, func: Callable[..., Any], ids: torch.Tensor, weight: torch.Tensor) -> None:
-        """Refuse token ids that the embedding has no rows for; only the network's own inputs are known to be some."""
-        below = self._ids_below.get(storage_of(ids))
-        if below is not None and below > len(weight):
+    def _check_dtypes(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Refuse a product of tensors of several dtypes, which PyTorch checks on a device only."""
+        dtypes = dict.fromkeys(dtype_name(tensor.dtype) for tensor in tensors_in((args, kwargs)))
+        if len(dtypes) > 1:
             raise self.refusal(
-                f"{functions.described(func)} is given token ids below {below}, but has {len(weight)} rows",
-                f"Give ids below that: `input_below` or `below` (--input SHAPE:int64:{len(weight)}).",
+                f"{functions.described(func)} takes tensors of several dtypes, {' and '.join(dtypes)}",
+                "Give the input in the dtype of the weights, or cast one of them.",
             )
+
+    def _check_indices(
+        self, func: Callable[..., Any], operation_class: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> None:
+        """Refuse indices, as far as they are known, that lie beyond the end of a dimension."""
+        for indices, size in index_bounds(operation_class, args, kwargs):
+            below = self._ids_below.get(storage_of(indices))
+            if below is not None and below > size:
+                raise self.refusal(
+                    f"{functions.described(func)} is given token ids below {below}, but has {size} rows",
+                    f"Give ids below that: `input_below` or `below` (--input SHAPE:int64:{size}).",
+                )
+            highest = self._values.highest(indices, without=ignored_index(operation_class, args, kwargs))
+            if highest is not None and highest >= size:
+                error = self.refusal(
+                    f"{functions.described(func)} reads index {highest} of a dimension of size {size}",
+                    "Give a shorter input or smaller indices, or make that dimension larger.",
+                )
+                raise IndexBeyondEndError(str(error))
 
     def refusal(self, what: str, fix: str, error: BaseException | None = None) -> UntraceableError:
         """The error that says what is wrong, in which line of the network's code and in which module, and the fix."""
         place = ", ".join(part for part in (line_of_network(error), self.place()) if part)
-        return UntraceableError(f"network {self.name}: {what} ({place}). {fix}")
+        return UntraceableError(f"{self.named}: {what} ({place}). {fix}")
 
     def _is_state(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor is a parameter or buffer of the network, or a view of one."""
