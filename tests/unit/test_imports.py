@@ -32,7 +32,7 @@ LEVELS = [
 """Packages, lowest level first; packages of one level may import each other."""
 
 PREDICT_LEVELS = [
-    {"features"},
+    {"features", "warning_kinds"},
     {"models"},
     {"composition", "memory"},
     {"evaluation", "hosts"},

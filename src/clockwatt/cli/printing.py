@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from clockwatt.cli.tables import fits, print_whole, table_of
 from clockwatt.gpu.specs import spec_or_none
-from clockwatt.predict.answer import EMULATES_BFLOAT16, RATIOS
+from clockwatt.predict.answer import RATIOS
+from clockwatt.predict.warning_kinds import WarningKind, is_of
 from clockwatt.schema.optimizers import NO_OPTIMIZER
 
 if TYPE_CHECKING:
@@ -78,8 +79,6 @@ def sum_words(answers: Iterable[Answer]) -> str | None:
 
 def warnings_of(answers: Iterable[Answer]) -> list[str]:
     """Return the warnings of answers and what they are compared with, each once; `sum_words` replaces one."""
-    from clockwatt.predict.models.training_data import DEVICE_AND_HOST
-
     warnings: dict[str, None] = {}
     for answer in answers:
         warnings |= dict.fromkeys(answer.warnings)
@@ -87,7 +86,7 @@ def warnings_of(answers: Iterable[Answer]) -> list[str]:
             warnings |= dict.fromkeys(standard.warnings)
             if standard.mixed:
                 warnings["A virtual GPU is compared with a measured one."] = None
-    return [warning for warning in warnings if DEVICE_AND_HOST not in warning]
+    return [warning for warning in warnings if not is_of(warning, WarningKind.NO_HOST_TIME)]
 
 
 _SAME = 0.005
@@ -175,8 +174,6 @@ def _several(answer: Recommendation) -> bool:
 
 
 def _below_choices(answer: Recommendation, more: Mapping[str, Any], *, verbose: bool) -> Iterator[str]:
-    from clockwatt.predict.hosts import DIFFERENT_HOSTS
-
     best, several, count = answer.best, _several(answer), len(answer.candidates)
     if count > MOST_ROWS:
         yield f"{count - MOST_ROWS} more candidates with --json."
@@ -210,10 +207,10 @@ def _below_choices(answer: Recommendation, more: Mapping[str, Any], *, verbose: 
     if (line := sum_words(answer.candidates)) is not None:
         yield line
     for warning in warnings_of([best]):
-        of_several = warning.startswith(DIFFERENT_HOSTS.partition("{}")[0])
+        of_several = is_of(warning, WarningKind.DIFFERENT_HOSTS)
         yield f"Warning{'' if of_several else of_best}: {warning}"
     of_others = warnings_of(one for one in answer.candidates if one.gpu != best.gpu)
-    yield from (f"Warning: {warning}" for warning in of_others if EMULATES_BFLOAT16 in warning)
+    yield from (f"Warning: {warning}" for warning in of_others if is_of(warning, WarningKind.EMULATED_PRECISION))
     if answer.allowed < count:
         yield f"{count - answer.allowed} of {count} candidates exceed the limits (listed last)."
     if (known := answer.regret) is not None:

@@ -67,8 +67,6 @@ class Relative:
         return asdict(self)
 
 
-EMULATES_BFLOAT16 = "emulates bfloat16"
-"""Words of the warning on a GPU without units for it."""
 LIMITED_BY = {"host": "host-bound", "device": "device-bound", "power_limit": "power-capped"}
 """Name of the bottleneck of a pass, by `HostAnswer.paced_by`."""
 

@@ -50,6 +50,7 @@ from clockwatt.predict.memory import pass_memory
 from clockwatt.predict.models.extrapolation import described
 from clockwatt.predict.models.predictors import TARGETS
 from clockwatt.predict.tracing import TracedNetwork
+from clockwatt.predict.warning_kinds import AnswerWarning, WarningKind
 from clockwatt.schema import records
 from clockwatt.schema.costs import BACK_TO_BACK
 from clockwatt.schema.execution import DEFAULT, TF32, ExecutionSettings, mode_of_variant
@@ -419,7 +420,7 @@ def with_memory(traced: TracedNetwork, first: Answer, *others: Answer) -> list[A
         return [replace(one, notes=(*one.notes, f"Memory is left out: {error}")) for one in answers]
     memory = traced.peaks[asked]
     lacking = lacks_memory(replace(first, memory=memory))
-    more = () if lacking is None else (f"{lacking} {SMALLER}",)
+    more = () if lacking is None else (AnswerWarning(f"{lacking} {SMALLER}", WarningKind.DOES_NOT_FIT),)
     notes = (_OF_EAGER,) if memory.eager else ()
     return [replace(one, memory=memory, warnings=(*more, *one.warnings), notes=(*one.notes, *notes)) for one in answers]
 

@@ -17,7 +17,7 @@ from clockwatt.config import reference_point
 from clockwatt.errors import DataFileError
 from clockwatt.io import files
 from clockwatt.io.files import write_text
-from clockwatt.predict.answer import EMULATES_BFLOAT16, QUANTITIES, Estimate
+from clockwatt.predict.answer import QUANTITIES, Estimate
 from clockwatt.predict.composition.networks import PREDICTED, VALIDATION_SCHEMA
 from clockwatt.predict.costs import (
     Among,
@@ -46,6 +46,7 @@ from clockwatt.predict.models.extrapolation import ALGORITHMS, MATTERS, Domain
 from clockwatt.predict.models.predictors import TARGETS, CostPredictor, load_predictor, save_predictor
 from clockwatt.predict.models.training_data import DEVICE_AND_HOST
 from clockwatt.predict.tracing import TracedNetwork
+from clockwatt.predict.warning_kinds import AnswerWarning, WarningKind
 from clockwatt.schema import layout
 from clockwatt.schema.costs import MEASURED_WHOLE, TIME_HOST_CORRECTED
 from clockwatt.schema.execution import ExecutionSettings
@@ -335,14 +336,17 @@ class GpuPredictor:
         works = operations["device_work"].to_numpy(bool)
         warnings, notes, spec = list[str](), list[str](), self.description.spec
         if spec.flop_per_cycle_per_sm.bf16 is None and (operations["dtype"] == "bfloat16").any():
-            warnings.append(f"{spec.name} {EMULATES_BFLOAT16}, which is slow and was not measured. Choose float16.")
+            text = f"{spec.name} emulates bfloat16, which is slow and was not measured. Choose float16."
+            warnings.append(AnswerWarning(text, WarningKind.EMULATED_PRECISION))
         settings = self.description.settings_of(operations, execution)
         lacking = ~np.isin(settings, self.description.execution)
         if shares[lacking].sum() > MATTERS:
             missing = sorted(set(settings[lacking]))
             needs = "" if execution in missing else f", which matrix products need in {execution}"
             warnings.append(f"Nothing was measured in {' and '.join(missing)}{needs}.")
-        warnings += [f"These predictors hold no {quantity}: {why}." for quantity, why in lacks.items()]
+        for quantity, why in lacks.items():
+            kind = WarningKind.NO_HOST_TIME if quantity == DEVICE_AND_HOST else None
+            warnings.append(AnswerWarning(f"These predictors hold no {quantity}: {why}.", kind))
         if works.any():
             catalogued = operations.loc[works, ["operation_id", "spec", "dtype"]].set_index("operation_id")
             shares_of = dict[str, float]()

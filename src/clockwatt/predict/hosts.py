@@ -21,6 +21,7 @@ from clockwatt.io import files
 from clockwatt.predict.composition.pipeline import COST_COLUMNS, Composer, Composition, Overheads
 from clockwatt.predict.evaluation.errors import NORMAL_90
 from clockwatt.predict.features import CATALOGUE_COLUMNS
+from clockwatt.predict.warning_kinds import AnswerWarning, WarningKind
 from clockwatt.schema import layout, tables
 from clockwatt.schema.costs import TIME_HOST_CORRECTED
 from clockwatt.schema.execution import ExecutionSettings, execution_of_json
@@ -348,7 +349,7 @@ def different_hosts(
     hosts = {seen[gpu].told_for(pass_, is_network=is_network) for gpu in known}
     if len(hosts) == 1 and None not in hosts:
         return []
-    return [DIFFERENT_HOSTS.format(" and ".join(paced))]
+    return [AnswerWarning(DIFFERENT_HOSTS.format(" and ".join(paced)), WarningKind.DIFFERENT_HOSTS)]
 
 
 HOSTS_FOLDER = "hosts"

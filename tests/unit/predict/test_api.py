@@ -1,6 +1,8 @@
 """The public Python API: typed answers, the same as the command line's."""
 
+import copy
 import json
+import pickle
 import re
 import subprocess
 import sys
@@ -14,6 +16,7 @@ import clockwatt
 from clockwatt.cli.main import app
 from clockwatt.cli.printing import print_recommendation
 from clockwatt.config import OperatingPoint
+from clockwatt.predict.warning_kinds import WarningKind, is_of
 
 README = Path(__file__).parents[3] / "README.md"
 INPUT = (8, 3, 64, 64)
@@ -80,7 +83,10 @@ def test_a_weight_that_hooks_compute_is_no_obstacle(predictors, norm):
 @pytest.mark.parametrize("gpu", ["rtx2080ti", "virtual:rtx2080ti"])
 def test_a_gpu_without_bfloat16_is_named(gpu, capsys):
     warning = "RTX 2080 Ti emulates bfloat16, which is slow and was not measured. Choose float16."
-    assert clockwatt.predict("resnet18", gpu=gpu, precision="bf16-mixed").warnings[0] == warning
+    first = clockwatt.predict("resnet18", gpu=gpu, precision="bf16-mixed").warnings[0]
+    assert first == warning
+    for copied in (first, copy.deepcopy(first), pickle.loads(pickle.dumps(first))):  # own bytes
+        assert is_of(copied, WarningKind.EMULATED_PRECISION)
     assert warning not in clockwatt.predict("resnet18", gpu=gpu, precision="fp16").warnings
     others = [gpu.replace("rtx2080ti", "a30"), gpu]
     print_recommendation(clockwatt.recommend("resnet18", gpus=others, precision="bf16-mixed"), {}, verbose=False)

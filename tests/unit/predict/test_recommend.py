@@ -16,6 +16,7 @@ from clockwatt.predict.gpu_predictor import GpuPredictor, load_models
 from clockwatt.predict.recommend import Limits, count_as_good, recommend, within_error
 from clockwatt.predict.request import Request
 from clockwatt.predict.tracing import TracedNetwork
+from clockwatt.predict.warning_kinds import WarningKind, is_of
 from clockwatt.schema import layout, records
 from clockwatt.schema.execution import FP32, TF32
 from clockwatt.schema.records import MemoryRow, NetworkRow
@@ -104,7 +105,7 @@ def hosts(made, tmp_path):
 
 
 def of_hosts(answer):
-    return [warning for warning in answer.warnings if "different or unknown hosts" in warning]
+    return [warning for warning in answer.warnings if is_of(warning, WarningKind.DIFFERENT_HOSTS)]
 
 
 def test_gpus_that_other_hosts_pace_are_compared_with_a_warning(made, models, hosts):

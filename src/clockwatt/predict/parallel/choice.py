@@ -16,6 +16,7 @@ from clockwatt.predict.evaluation.errors import objective_of
 from clockwatt.predict.parallel.answer import ParallelAnswer, Steps, Trace
 from clockwatt.predict.recommend import Limits, why_not
 from clockwatt.predict.request import Request
+from clockwatt.predict.warning_kinds import WarningKind, is_of
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,7 @@ def recommend_parallel(
     points, left_out = _points(steps, request)
     single = steps.single(points[0])
     ways = itertools.product(sorted({*request.counts}), dict.fromkeys(request.strategies or STRATEGIES))
-    found, warnings = list[Placement](), dict.fromkeys(single.warnings)
+    found, warnings, any_lacks = list[Placement](), dict.fromkeys(single.warnings), False
     for point, (count, strategy) in itertools.product(points, [(1, None), *ways]):
         where = f"one GPU at {point}" if strategy is None else f"{strategy} on {count} GPUs at {point}"
         try:
@@ -131,6 +132,7 @@ def recommend_parallel(
         if lacking is None:
             found.append(candidate)
         else:
+            any_lacks = True
             left_out.append(f"{where}: {lacking}")
     if not found:
         raise NotPredictableError(f"{network.name}: nothing to choose from. {' '.join(left_out)}")
@@ -141,8 +143,8 @@ def recommend_parallel(
         raise NotPredictableError(f"no candidate meets the limits: the least mean power of all GPUs is {least:.0f} W.")
     order = sorted(range(len(found)), key=lambda place: (not keeps[place], _cost(found[place], request.objective)))
     candidates = tuple(found[place] for place in order)
-    fitting = "Does not fit" in "".join(left_out)  # then one GPU's own warning is among the reasons
-    kept = [one for one in warnings if not (fitting and one.startswith("Does not fit"))]
+    # where something does not fit, one GPU's own warning is among the reasons
+    kept = [one for one in warnings if not (any_lacks and is_of(one, WarningKind.DOES_NOT_FIT))]
     return ParallelRecommendation(
         request.objective, candidates[0], candidates, sum(keeps), single, tuple(left_out), tuple(kept)
     )
