@@ -116,10 +116,15 @@ def test_bars_reach_from_the_least_to_the_most():
     assert bars([5.0, 5.0]) == "▁▁"
 
 
-def test_a_point_that_no_law_leads_to_has_no_interval(show):
-    printed = " ".join(show(*NETWORK, "--gpu", "a30", "--point", "sm1440-pl120").split())
-    assert "* Without interval: not measured at this operating point, and too few other clocks were." in printed
-    assert "estimated from" not in printed
+def test_a_point_that_predict_refuses_is_left_out_with_the_same_reason(show, made):
+    predictors = clockwatt.load(made.predictors, catalogue_dir=made.catalogue, validation_dir=made.validation)
+    with pytest.raises(ClockwattError) as refused:
+        predictors.predict("net24", gpu="a30", point="sm1440-pl120", precision="tf32")
+    (shown,) = json.loads(show(*NETWORK, "--point", "sm1440-pl120", "--json"))
+    assert [point["point"] for point in shown["gpus"][0]["points"]] == ["sm900", "sm1200", "sm1440"]
+    (reason,) = shown["left_out"]
+    assert str(refused.value).startswith(reason)
+    assert reason.startswith("a30: sm1440-pl120 was not measured. To estimate it, measure at least")
 
 
 @pytest.mark.parametrize(

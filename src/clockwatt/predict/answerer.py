@@ -104,15 +104,20 @@ def predict_network(
     asked, point = point, model.description.point_for(point)
     model.description.check_runs_at(point)
     (answer,) = predict_points(model, traced, [point], execution=execution, host=host, bounded=bounded)
-    if answer.measured is None and answer.measured_calls == 0 and not model.description.is_led_to(point):
-        raise NotPredictableError(
-            f"{model.description.gpu}: {model.description.point_warning(point)} Choose a measured point, or measure at "
-            f"{point}."
-        )
+    if (reason := _unknown(model, answer)) is not None:
+        raise NotPredictableError(f"{reason} Choose a measured point, or measure at {point}.")
     if point == asked:
         return answer
     boost = f"Only locked clocks were measured. For {asked}, this is the answer at the boost clock, {point}."
     return replace(answer, warnings=(boost, *answer.warnings))
+
+
+def _unknown(model: GpuPredictor, answer: Answer) -> str | None:
+    """Return why there are no data for an answer's operating point; None where there are."""
+    known, point = model.description, answer.point
+    if answer.measured is not None or answer.measured_calls or known.is_led_to(point):
+        return None
+    return f"{known.gpu}: {known.point_warning(point)}"
 
 
 def predict_points(
@@ -590,7 +595,7 @@ def overview(
     models
         Predictors of the GPUs by label.
     points
-        Operating points to answer for too.
+        Operating points to answer for too; those without data are left out.
     host
         That issues the calls; without one the median of those measured on.
     standard
@@ -601,18 +606,26 @@ def overview(
     ClockwattError
         If no GPU can be answered for.
     """
-    shown, left_out = [], []
+    shown, left_out = list[OnGpu](), list[str]()
     for label, model in models.items():
         try:
             check_fits(traced, [model.description.gpu_name])
             for point in points:
                 model.description.check_runs_at(point)
-            asked = sorted({*model.description.points, *points}, key=lambda point: OperatingPoint.parse(point).order)
-            first, *others = predict_points(model, traced, asked, execution=execution, host=host)
-            answers = [with_tf32(model, traced, first, host=host), *others]
+            asked = sorted(
+                {*model.description.points, *map(model.description.point_for, points)},
+                key=lambda point: OperatingPoint.parse(point).order,
+            )
+            every = predict_points(model, traced, asked, execution=execution, host=host)
+            reasons = [_unknown(model, answer) for answer in every]
+            left_out += filter(None, reasons)
+            known = [answer for answer, reason in zip(every, reasons, strict=True) if reason is None]
+            answers = [with_tf32(model, traced, one, host=host) for one in known[:1]] + known[1:]
         except ClockwattError as error:
             named = str(error).startswith(tuple(f"{label}{end}" for end in " :,"))
             left_out.append(str(error) if named else f"{label}: {error}")
+            continue
+        if not answers:
             continue
         compared = [answer.compared_with(standard) for answer in answers] if standard else answers
         described = model.description
