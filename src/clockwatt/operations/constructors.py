@@ -138,7 +138,7 @@ def _imported(name: str) -> Constructor:
     constructor: Constructor | None = getattr(module, attribute, None)
     if not callable(constructor):
         public = [entry for entry in dir(module) if callable(getattr(module, entry)) and not entry.startswith("_")]
-        raise NetworkError(
-            f"network {name}: module {module_name!r} has no callable {attribute!r}{did_you_mean(attribute, public)}"
-        )
+        near = did_you_mean(attribute, public)
+        fix = " Give a function or class of it that returns the network." * near.endswith(".")
+        raise NetworkError(f"network {name}: module {module_name!r} has no callable {attribute!r}{near}{fix}")
     return constructor

@@ -207,7 +207,8 @@ def construct(network: NetworkConfig, *, training: bool) -> torch.nn.Module:
             f"network {network.name}: its constructor fails ({summary(error)}). Correct it and try again."
         ) from error
     raise NetworkError(
-        f"network {network.name}: returns an object of type {type(module).__name__}, not a torch.nn.Module."
+        f"network {network.name}: returns an object of type {type(module).__name__}, not a torch.nn.Module. "
+        "Return the module."
     )
 
 

@@ -466,7 +466,9 @@ def parse_shape(text: str, typed: str | None = None) -> list[int]:
         shape = []
     if not shape or min(shape) < 1:
         shown = text if typed is None else typed
-        raise RequestError(f"{{input}} {shown!r}: write the shape of the input, batch first, such as 32,3,224,224.")
+        raise RequestError(
+            f"{{input}} {shown!r}: write the shape of the input, sizes from 1, batch first, such as 32,3,224,224."
+        )
     return shape
 
 

@@ -62,7 +62,8 @@ def test_a_module_of_ones_own_is_found_in_the_working_directory(own):
         ("import nonsense_that_is_not_there\n", "build", "cannot be imported .ModuleNotFoundError: No module named"),
         ("def build(:\n", "build", "cannot be imported .SyntaxError"),
         ("def build_it():\n    return None\n", "build", "has no callable 'build'; did you mean build_it"),
-        ("def build():\n    return 3\n", "build", "returns an object of type int, not a torch.nn.Module"),
+        ("def build():\n    return 3\n", "build", r"of type int, not a torch.nn.Module\. Return the module\."),
+        ("def other():\n    return 3\n", "build", r"no callable 'build'\. Give a function or class of it that returns"),
         ("def build():\n    raise KeyError('width')\n", "build", "its constructor fails .KeyError: 'width'"),
         (
             "class Own(Exception): pass\ndef build():\n    raise Own('not today')\n",

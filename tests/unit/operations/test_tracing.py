@@ -438,6 +438,15 @@ def test_selective_checkpointing_is_refused(own):
         trace(own(Forward(forward, part=nn.Linear(64, 64))), pass_="training")
 
 
+def test_hooks_on_saved_tensors_are_refused_by_name(own):
+    def forward(module, x):
+        with torch.autograd.graph.save_on_cpu():
+            return module.part(x)
+
+    with pytest.raises(UntraceableError, match="uses hooks on saved tensors, which"):
+        trace(own(Forward(forward, part=nn.Linear(64, 64))), pass_="training")
+
+
 class Doubled(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):

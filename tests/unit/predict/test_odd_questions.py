@@ -44,7 +44,7 @@ QUESTIONS = [
     ((torch.relu, X), {"training": True}, "its output depends on no parameter"),
     ((torch.relu, X), {"training": "yes"}, "training 'yes': give True or False"),
     (("resnet50",), {"input": 5}, "input 5: give a shape"),
-    (("resnet50",), {"input": (-1, 3, 224, 224)}, "write the shape of the input"),
+    (("resnet50",), {"input": (-1, 3, 224, 224)}, "write the shape of the input, sizes from 1"),
     (("resnet5O",), {}, "did you mean resnet50"),
     (("resnet18",), {"input": (10**11, 3, 224, 224)}, "is larger than any memory. Give a smaller input"),
     (("hf:llama.json",), {}, "such as input 8,128"),

@@ -96,10 +96,7 @@ def cause(error: BaseException, func: Callable[..., Any] | None, fitting: str) -
     if isinstance(error, RecursionError):
         return "calls itself without end", "Correct its forward."
     if NO_SAVED_TENSORS_HOOKS in text:
-        return (
-            "uses activation checkpointing or hooks on saved tensors",
-            "Switch them off: clockwatt cannot trace them.",
-        )
+        return "uses hooks on saved tensors, which clockwatt cannot trace", "Remove them, such as `save_on_cpu`."
     if "storage of BatchedTensor" in text or "storage of TensorWrapper" in text:
         return "uses torch.func, such as vmap or grad, which clockwatt cannot trace", "Write it for the whole batch."
     if "torch.compile stance" in text:
