@@ -9,6 +9,7 @@ import re
 import yaml
 from pydantic import BaseModel, ConfigDict
 
+from clockwatt.errors import did_you_mean
 from clockwatt.gpu.interface import GpuError
 from clockwatt.io.resources import resource
 
@@ -213,8 +214,8 @@ def find_spec(name: str) -> GpuSpec:
         ):
             return spec
     raise UnknownGpuError(
-        f"{name!r}: no specifications of this GPU. Known: {', '.join(specs())}. "
-        "Add it to resources/gpus.yaml in a clone of clockwatt, and install the clone."
+        f"{name!r}: no specifications of this GPU; known are {', '.join(specs())}{did_you_mean(wanted, list(specs()))} "
+        "To add one, edit resources/gpus.yaml in a clone of clockwatt, and install the clone."
     )
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from clockwatt.config import NetworkConfig
-from clockwatt.errors import ClockwattError, IndexBeyondEndError, RequestError
+from clockwatt.errors import ClockwattError, IndexBeyondEndError, NetworkError, RequestError
 from clockwatt.gpu.specs import find_spec
 from clockwatt.predict.all_gpus import AllGpus
 from clockwatt.predict.memory import CONTEXT_BYTES, PassMemory, pass_memory
@@ -130,7 +130,12 @@ def fit_memory(
 
         def sizes_of(execution: ExecutionSettings) -> Sizes:
             def recorded(size: int) -> list[MemoryRow]:
-                return tracer.memory(sized(size).model_copy(update={"precision": [execution]}), request.pass_)
+                try:
+                    return tracer.memory(sized(size).model_copy(update={"precision": [execution]}), request.pass_)
+                except IndexBeyondEndError:
+                    raise
+                except NetworkError as error:
+                    raise NetworkError(f"with {dimension} {size}, {error}") from error
 
             def replayed(events: list[MemoryRow]) -> PassMemory:
                 return pass_memory(events, pass_=request.pass_, execution=execution, spec=spec, used_bytes=used)

@@ -66,7 +66,7 @@ def test_every_gpu_is_found_by_the_name_a_virtual_one_carries():
 
 @pytest.mark.parametrize("name", ["NVIDIA A300", "NVIDIA H200 NVL", "A3", "NVIDIA", "", "virtual:"])
 def test_unknown_name_lists_the_known_ones(name):
-    with pytest.raises(UnknownGpuError, match=r"Known: .*a30.*h200.*gpus\.yaml"):
+    with pytest.raises(UnknownGpuError, match=r"known are .*a30.*h200.*gpus\.yaml"):
         find_spec(name)
 
 
@@ -89,3 +89,8 @@ def test_a_clock_between_integers_is_cut_off_as_the_driver_does():
 def test_torch_is_not_imported():
     code = "import sys, clockwatt.gpu.specs as s; s.find_spec('a30'); raise SystemExit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_name_like_a_known_one_is_suggested():
+    with pytest.raises(UnknownGpuError, match=r"did you mean h200"):
+        find_spec("h20")

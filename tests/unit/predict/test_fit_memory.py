@@ -88,6 +88,15 @@ def test_a_sequence_ends_where_the_table_of_positions_does(predictors, precision
     assert "reads index 100 of a dimension of size 100" in found.refusal
 
 
+def test_a_network_that_takes_no_other_length_is_refused_with_the_length(predictors):
+    request = Request.of(network="alexnet", inputs=("1,3,224,224",), gpus=("a30",))
+    with pytest.raises(ClockwattError, match="is no sequence"):
+        fit_memory(predictors, request, "sequence")
+    request = Request.of(network=f"{__name__}:small_1", inputs=("1,8",), gpus=("a30",))
+    with pytest.raises(ClockwattError, match=r"^with sequence 1, network .*linear fails"):
+        fit_memory(predictors, request, "sequence")
+
+
 def test_the_command_names_the_optimizer_and_the_size_that_does_not_fit(capsys):
     arguments = [STACK, "--input", "8,8192", "--gpu", "a30", "--pass", "training", "--layers"]
     found = {}

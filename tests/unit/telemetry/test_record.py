@@ -287,7 +287,7 @@ def test_it_rests_before_each_run(nvml, tmp_path: Path) -> None:
         (("--output", "{out}", "--method", "magic", "--", "true"), "--method magic: choose"),
         (("--output", "{out}", "--name", "a/b", "--", "true"), "a word without slashes"),
         (("--output", "{file}/x", "--gpu", "0", "--", "true"), "cannot be written"),
-        (("--output", "{out}", "--show"), "holds no record"),
+        (("--output", "{out}", "--show"), "holds no record. Give a folder that"),
     ],
 )
 def test_bad_input_gets_one_clear_line(nvml, in_worker, tmp_path: Path, words: tuple[str, ...], message: str) -> None:

@@ -115,7 +115,9 @@ def read_record(folder: Path) -> Record:
     try:
         return Record.model_validate_json(path.read_bytes())
     except FileNotFoundError:
-        raise DataFileError(f"{path}: no such file; {folder} holds no record.") from None
+        raise DataFileError(
+            f"{path}: no such file; {folder} holds no record. Give a folder that `clockwatt record` wrote."
+        ) from None
     except OSError as error:
         raise DataFileError(f"{path}: cannot be read ({error.strerror}).") from error
     except ValidationError as error:
