@@ -19,7 +19,6 @@ FALLS = 0.97
 SLOWER = 0.7
 """The same of a throughput: a pass that was measured whole may stand between predicted ones."""
 SWEEPS = [(name, number % 2) for number, name in enumerate(NETWORKS)]
-SWEEPS += [(name, 1 - pass_) for name, pass_ in SWEEPS if name in ("resnet18", "vit_b_16", "regnet_x_1_6gf")]
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,10 @@ from clockwatt.predict.gpu_predictor import load_models
 from clockwatt.schema import layout
 from support import synthetic
 
-SMALL = {"clocks": [900], "networks": 2, "passes": ["inference"]}
+SMALL = {
+    "clocks": [900], "networks": 2, "passes": ["inference"],
+    "fit": {"predictors": ["roofline"], "folds": 3, "trees": 3},
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
