@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from clockwatt.io.segments import SegmentWriter
 from clockwatt.schema.records import TELEMETRY_SCHEMA, TelemetryRow
 from clockwatt.telemetry.recording import kineto
 from clockwatt.telemetry.recording.layout import Record, RecordedGpu, Run, telemetry_folder
+from support import ready_clockwatt
 
 UUID = "GPU-1"
 BASE_NS = 1_790_857_026_000_000_000
@@ -147,8 +149,9 @@ def test_a_program_that_profiles_itself_is_shown_beside_its_sensors(tmp_path, ca
     )
     command = [*("record", "--gpu", "virtual:a30", "--idle-s", "0.5", "--output", "record", "--"), sys.executable]
     subprocess.run(
-        [sys.executable, "-m", "clockwatt", *command, program], cwd=tmp_path, check=True, capture_output=True
-    )
+        [sys.executable, "-m", "clockwatt", *command, program], cwd=tmp_path, check=True, capture_output=True,
+        env=os.environ | ready_clockwatt.environment(),
+    )  # fmt: skip
     trace, before_after = (json.loads((tmp_path / name).read_text()) for name in ("trace.json", "times.json"))
     (rest,) = (event for event in trace["traceEvents"] if event["name"] == "rest")
     start_ns = trace["baseTimeNanoseconds"] + 1000 * rest["ts"]

@@ -8,11 +8,10 @@ import pytest
 
 from clockwatt.studies.power.measure import measure_study
 from support.power_study import campaign
+from support.shared import made_once
 
 
 @pytest.fixture(scope="session")
 def study_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder of a study that was made."""
-    folder = tmp_path_factory.mktemp("power") / "a30"
-    measure_study(campaign(), "a30", folder)
-    return folder
+    """Folder of a study that was made; not to be changed."""
+    return made_once(tmp_path_factory, "power", lambda folder: measure_study(campaign(), "a30", folder / "a30")) / "a30"

@@ -30,7 +30,7 @@ SETTLED_S, SEEN_S = 0.2, 3.0
 
 def sweep(network: str, setting: str, folder: Path) -> pd.DataFrame:
     """Time and energy of a training step along a setting, in fine steps, read off a card that was at rest."""
-    fine = np.arange(LIMITS_W[0], LIMITS_W[-1] + 1) if setting == POWER_LIMIT else np.arange(510, 1411, 15)
+    fine = np.arange(LIMITS_W[0], LIMITS_W[-1] + 1, 2) if setting == POWER_LIMIT else np.arange(510, 1411, 30)
     subject = Subject(NETWORK, TASKS[network].network.network_id, TRAINING, TF32, "float32", 1, device_work=True)
     # what is trained is the same wherever the card runs
     idle = StudyGpu("a30", seed=0)
