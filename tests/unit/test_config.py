@@ -39,6 +39,7 @@ def gpu(**changes: object) -> dict[str, object]:
         (gpu(slurm={"gpu_model": "a30"}), "gpus.a30.slurm", "gpu_model needs gpu: 1"),
         (gpu(slurm={"runtime": "2h"}), "gpus.a30.slurm.runtime", "'2h' should be a valid integer"),
         (campaign(shard=3), "shard", "did you mean 'shards'?"),
+        (campaign(shards=0), "shards", "0 should be greater than or equal to 1"),
         (campaign(reference=["a31"]), "reference", "no data called 'a31' is shipped; choose among a30, h100, h200"),
         (campaign(reference=["h200", "h200"]), "reference", "is given twice"),
         (campaign(passes=["forward"]), "passes[0]", "'inference' or 'training'"),

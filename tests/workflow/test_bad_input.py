@@ -27,22 +27,10 @@ def fails(workdir: Workdir, *arguments: str) -> str:
     return finished.stdout
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        (with_gpu(clock_mhz=[900]), "gpus.a30.clock_mhz: unknown key; did you mean 'clocks_mhz'?"),
-        (with_gpu(clocks_mhz=[900, "fast"]), "gpus.a30.clocks_mhz[1]: 'fast' is not a number of MHz"),
-        (with_gpu(power_limits_w=["165 W"]), "gpus.a30.power_limits_w[0]: '165 W' is not a number of W"),
-        ({"passes": ["inferense"]}, "passes[0]: 'inferense' should be 'inference' or 'training'"),
-        ({"shards": 0}, "shards: 0 should be greater than or equal to 1"),
-        ({"gpus": {}}, "gpus: {} has too few entries: give at least 1"),
-    ],
-)
-def test_wrong_config_stops_before_any_job(workdir, changes, message):
-    workdir.configure(changes)
+def test_wrong_config_stops_before_any_job(workdir):
+    workdir.configure(with_gpu(clock_mhz=[900]))
     output = fails(workdir)
-    assert f"{workdir.path}/config.yaml: " in output
-    assert message in output
+    assert f"{workdir.path}/config.yaml: gpus.a30.clock_mhz: unknown key; did you mean 'clocks_mhz'?" in output
     assert not (workdir.path / "results").exists()
 
 
@@ -70,18 +58,10 @@ def test_value_on_the_command_line_is_checked_too(workdir):
     assert "shards: 'many'" in fails(workdir, "-n", "--config", "shards=many")
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("resnet17", "no network of torchvision; did you mean resnet18"),
-        ("nets/mine.py:Net", "no file nets/mine.py here."),
-        ("torch.nx:Linear", "no module 'torch.nx' here or installed."),
-        ("hf:bert.json", "no file bert.json here."),
-    ],
-)
-def test_a_misspelt_network_fails_the_dry_run(workdir, name, message):
-    workdir.configure({"networks": [SMALL["networks"][0], {"name": name, "input": [1, 3, 64, 64]}]})
-    assert f"config.yaml: networks[1].name: '{name}': {message}" in fails(workdir, "-n")
+def test_a_misspelt_network_fails_the_dry_run(workdir):
+    workdir.configure({"networks": [SMALL["networks"][0], {"name": "resnet17", "input": [1, 3, 64, 64]}]})
+    message = "'resnet17': no network of torchvision; did you mean resnet18"
+    assert f"config.yaml: networks[1].name: {message}" in fails(workdir, "-n")
 
 
 def test_network_with_a_data_dependent_branch(workdir):
@@ -107,17 +87,10 @@ def plan_fails(workdir: Workdir) -> str:
     return finished.stderr.strip().splitlines()[-1].removeprefix("error: ")
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"clocks_mhz": [901]}, "gpus.a30: virtual A30: SM clock 901 MHz is not supported. Nearest: 900 and 915 MHz"),
-        ({"device": "virtual:a31"}, "'a31': no specifications of this GPU"),
-    ],
-)
-def test_a_start_a_dry_run_and_a_plan_refuse_the_same_with_the_same_words(workdir, changes, message):
-    workdir.configure(with_gpu(**changes))
+def test_a_start_a_dry_run_and_a_plan_refuse_the_same_with_the_same_words(workdir):
+    workdir.configure(with_gpu(clocks_mhz=[901]))
     said = plan_fails(workdir)
-    assert message in said
+    assert "gpus.a30: virtual A30: SM clock 901 MHz is not supported. Nearest: 900 and 915 MHz" in said
     for options in ((), ("-n",)):
         output = fails(workdir, *options)
         assert said in output
@@ -125,22 +98,18 @@ def test_a_start_a_dry_run_and_a_plan_refuse_the_same_with_the_same_words(workdi
     assert not (workdir.path / "results").exists()
 
 
-@pytest.mark.parametrize("study", ["power", "workloads"])
-def test_a_data_folder_that_is_not_there_is_refused_before_anything_runs(workdir, study):
-    asked = {
-        "power": {"gpus": {"a30": {"clocks_mhz": [900]}}, "networks": ["dense_512"], "data": {"dense_512": "nowhere"}},
-        "workloads": {"workloads": ["fft", "classifier"], "data": {"classifier": "nowhere"}},
-    }
-    key = f"studies.{study}.data.{next(iter(asked[study]['data']))}"
-    workdir.configure({"studies": {study: asked[study]}})
+def test_a_data_folder_that_is_not_there_is_refused_before_anything_runs(workdir):
+    study = {"gpus": {"a30": {"clocks_mhz": [900]}}, "networks": ["dense_512"], "data": {"dense_512": "nowhere"}}
+    workdir.configure({"studies": {"power": study}})
     said = plan_fails(workdir)
+    key = "studies.power.data.dense_512"
     fix = f"Give one with the data, or leave {key} out to have data made."
     assert said == f"config.yaml: {key}: nowhere is no folder here. {fix}"
-    for options in ((), ("-n",), ("-n", f"study_{study}")):
+    for options in ((), ("-n", "study_power")):
         assert said in fails(workdir, *options)
     assert not (workdir.path / "results").exists()
     (workdir.path / "nowhere").mkdir()
-    workdir.run("-n", f"study_{study}")
+    workdir.run("-n", "study_power")
 
 
 def test_an_input_of_the_wrong_rank_is_refused_by_plan_as_by_a_start(workdir):

@@ -56,19 +56,16 @@ def test_a_queued_job_runs_its_one_rule_though_the_config_was_edited(finished):
     assert (finished.path / CATALOGUE).stat().st_mtime_ns == before
 
 
-@pytest.mark.parametrize("listed", [False, True])
-def test_a_job_does_not_wait_for_an_input_that_is_set_aside(finished, listed, tmp_path):
+def test_a_job_does_not_wait_for_an_input_that_is_set_aside(finished):
     (run,) = (finished.path / "results/runs").iterdir()
     calibration = finished.path / CALIBRATION
     calibration.rename(f"{calibration}.damaged")
-    (tmp_path / "inputs").write_text(f"{CATALOGUE}\n{CALIBRATION}\n")
-    awaited = ["--wait-for-files-file", str(tmp_path / "inputs")] if listed else ["--wait-for-files", CALIBRATION]
+    target = "measure:gpu=a30,point=sm900,shard=1"
     began = time.monotonic()
-    done = job(finished, run.relative_to(finished.path), "measure:gpu=a30,point=sm900,shard=1", *awaited)
+    done = job(finished, run.relative_to(finished.path), target, "--wait-for-files", CALIBRATION)
     assert done.returncode == 1
     assert f"{CALIBRATION}: was damaged and is renamed" in done.stdout
     assert time.monotonic() - began < LATENCY_S
-    Path(f"{calibration}.damaged").rename(calibration)
 
 
 def test_an_edit_during_a_run_is_announced_and_counts_from_the_next_on(workdir):
