@@ -52,16 +52,6 @@ class OperatingPoint:
         return self.sm_clock_mhz or 0, self.memory_clock_mhz or 0, self.power_limit_w or 0
 
     @property
-    def in_words(self) -> str:
-        """Return the display name: `1440 MHz`, `150 W`, `1440 MHz, memory 5001 MHz` or `default`."""
-        parts = (
-            ("{} MHz", self.sm_clock_mhz),
-            ("memory {} MHz", self.memory_clock_mhz),
-            ("{} W", self.power_limit_w),
-        )
-        return ", ".join(text.format(value) for text, value in parts if value is not None) or DEFAULT_POINT
-
-    @property
     def is_default(self) -> bool:
         """Whether nothing is asked of the GPU."""
         return self == OperatingPoint()

@@ -10,7 +10,6 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from clockwatt.config import OperatingPoint
 from clockwatt.figures import style
 from clockwatt.figures.gpus import Gpus
 from clockwatt.figures.networks import NORMAL_95
@@ -59,7 +58,7 @@ def draw_transient(data: pd.DataFrame, gpus: Gpus) -> Figure:
             axes.set(xlim=(-_BEFORE_S, highest["x"]), ylim=(0, 1.08 * highest["value"]))
         panels[0].set_ylabel(f"board power, {words}")
     for top, bottom, gpu in zip(grid[0], grid[-1], shown, strict=True):
-        gpus.title(top, gpu, OperatingPoint.parse(data.loc[data["gpu"] == gpu, "point"].iloc[0]).in_words)
+        gpus.title(top, gpu, data.loc[data["gpu"] == gpu, "point"].iloc[0])
         bottom.set_xlabel("time since the load began (s)")
     style.legend(figure, list(SENSORS.values()), "")
     runs = parts[next(iter(parts))]["subject"].str.extract(r"(\d+)-")[0].nunique()
@@ -161,7 +160,7 @@ def draw_durations(data: pd.DataFrame, gpus: Gpus) -> Figure:
     figure, (above, below) = style.panels(2, len(shown), height_in=2.3, share_y=True)
     for axes, gpu in zip(above, shown, strict=True):
         _draw_lines(axes, data[data["gpu"] == gpu], entries)
-        gpus.title(axes, gpu, OperatingPoint.parse(data.loc[data["gpu"] == gpu, "point"].iloc[0]).in_words)
+        gpus.title(axes, gpu, data.loc[data["gpu"] == gpu, "point"].iloc[0])
     for axes, gpu in zip(below, shown, strict=True):
         own = data[data["gpu"] == gpu]
         for entry in entries:

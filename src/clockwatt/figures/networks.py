@@ -9,7 +9,6 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from clockwatt.config import OperatingPoint
 from clockwatt.figures import style
 from clockwatt.figures.gpus import Gpus
 from clockwatt.schema.costs import MEASURED_WHOLE, PLAIN_SUM
@@ -122,7 +121,7 @@ def draw(data: pd.DataFrame, gpus: Gpus, quantity: str) -> Figure:
     for (absolute, deviation), (label, names) in zip(grid, chosen.items(), strict=True):
         own = data[data["gpu"] == label]
         left_out += sorted(set(own["network_id"]) - set(names))
-        gpus.title(absolute, label, OperatingPoint.parse(own["point"].iloc[0]).in_words)
+        gpus.title(absolute, label, own["point"].iloc[0])
         gpus.title(deviation, label)
         _absolute(absolute, own, names, unit)
         _deviation(deviation, own, names)

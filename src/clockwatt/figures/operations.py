@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from clockwatt.config import OperatingPoint
 from clockwatt.figures import style
 from clockwatt.figures.gpus import Gpus
 from clockwatt.figures.networks import NORMAL_95
@@ -131,7 +130,7 @@ def draw(data: pd.DataFrame, specs: Mapping[str, str], gpus: Gpus) -> Figure:
             axes.set_ylim(len(names) - 0.4, -0.6)
             axes.set_xlim(left=low)
             style.log_axis(axes, "x", unit, name)
-        point = ", ".join(dict.fromkeys(OperatingPoint.parse(_point(own, gpu)).in_words for gpu in shown[kind]))
+        point = ", ".join(dict.fromkeys(_point(own, gpu) for gpu in shown[kind]))
         for axes in line:
             gpus.kind_title(axes, kind, point, loc="right")
     labels = [label for of_kind in shown.values() for label in of_kind]

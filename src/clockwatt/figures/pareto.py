@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from clockwatt.config import OperatingPoint
 from clockwatt.figures import style
 from clockwatt.figures.gpus import Gpu, Gpus
 from clockwatt.figures.pareto_front import front as pareto_front
@@ -53,8 +52,7 @@ def pareto_figure(answer: Recommendation) -> Figure:
             markerfacecolor="none", color="black", zorder=4,
         )  # fmt: skip
         axes.annotate(
-            f"{gpus.words(best.gpu)}, {OperatingPoint.parse(best.point).in_words}"
-            f"{f', {best.execution}' if several else ''}",
+            f"{gpus.words(best.gpu)}, {best.point}{f', {best.execution}' if several else ''}",
             (best.expected.time_s, best.expected.energy_j), xytext=(8, 6),
             textcoords="offset points", fontsize=7,
         )  # fmt: skip

@@ -7,7 +7,6 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from clockwatt.config import OperatingPoint
 from clockwatt.figures import style
 from clockwatt.figures.gpus import Gpus
 from clockwatt.figures.networks import NORMAL_95
@@ -79,16 +78,16 @@ def _merged(own: pd.DataFrame) -> pd.DataFrame:
         if not tied:
             starts.append(number)
     counts = np.diff([*starts, len(own)])
-    words = [OperatingPoint.parse(point).in_words for point in own["point"]]
+    names = list(own["point"])
     values = {"time_s": time, "energy_j": energy, "time_error_s": time_error, "energy_error_j": energy_error}
     means = {name: np.add.reduceat(known, starts) / counts for name, known in values.items()}
-    ranges = [_range(words[start], words[start + count - 1]) for start, count in zip(starts, counts, strict=True)]
+    ranges = [_range(names[start], names[start + count - 1]) for start, count in zip(starts, counts, strict=True)]
     return pd.DataFrame({**means, "points": ranges})
 
 
 def _range(first: str, last: str) -> str:
-    """Return `420 MHz`, or `420 MHz to 780 MHz`."""
-    return first if first == last else f"{first.removesuffix(' MHz')} to {last}"
+    """Return `sm420`, or `sm420 to sm780`."""
+    return first if first == last else f"{first} to {last}"
 
 
 def draw(data: pd.DataFrame, gpus: Gpus) -> Figure:

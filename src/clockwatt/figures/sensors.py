@@ -7,7 +7,6 @@ import pandas as pd
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from clockwatt.config import OperatingPoint
 from clockwatt.figures import sampling, style
 from clockwatt.figures.gpus import Gpus
 
@@ -94,7 +93,7 @@ def draw_traces(data: pd.DataFrame, gpus: Gpus) -> Figure:
             axes.set_ylim(0, top)
             style.si(axes, "y", "W")
             axes.yaxis.set_major_locator(style.few())
-            gpus.title(axes, gpu, OperatingPoint.parse(points[gpu][number]).in_words)
+            gpus.title(axes, gpu, points[gpu][number])
         grid[len(points[gpu]) - 1][column].set_xlabel("time (s)")
         grid[len(points[gpu]) - 1][column].tick_params(labelbottom=True)
     style.legend(figure, list(LANES.values()), "")
@@ -202,7 +201,7 @@ def draw_cumulated(data: pd.DataFrame, gpus: Gpus) -> Figure:
         style.percent(bottom, "y")
         bottom.set_xlabel("time (s)")
         style.si(top, "y", "J")
-        gpus.title(top, gpu, OperatingPoint.parse(own["point"].iloc[0]).in_words)
+        gpus.title(top, gpu, own["point"].iloc[0])
     above[0].set_ylabel("energy since the start")
     below[0].set_ylabel("off the counter")
     style.legend(figure, list(SOURCES.values()), "")

@@ -114,7 +114,7 @@ def _gpus(models: dict[str, GpuPredictor]) -> list[dict[str, Any]]:
         for point in described.points:
             asked = OperatingPoint.parse(point)
             points.append({
-                "name": point, "words": asked.in_words, "clock_mhz": clock_mhz(described.gpu_name, point),
+                "name": point, "clock_mhz": clock_mhz(described.gpu_name, point),
                 "memory_mhz": asked.memory_clock_mhz, "limit_w": asked.power_limit_w,
                 "law": point not in _learnt(model),
             })  # fmt: skip
@@ -243,13 +243,13 @@ def _scatter(rows: pd.DataFrame, models: dict[str, GpuPredictor]) -> dict[str, A
     names = {name: number for number, name in enumerate(sorted(set(rows["class"])))}
     words = {name: number for number, name in enumerate(dict.fromkeys(rows["words"]))}
     labels, passes = list(models), ["inference", "training"]
-    points = {str(point): OperatingPoint.parse(str(point)).in_words for point in rows["point"].unique()}
+    points = [str(point) for point in rows["point"].unique()]
     points_at = {name: number for number, name in enumerate(points)}
     executions = sorted(set(rows["execution"]))
     return {
         "classes": list(names),
         "words": list(words),
-        "points": list(points.values()),
+        "points": points,
         "executions": executions,
         "gpu": packed([labels.index(one) if one in labels else 255 for one in rows["gpu"]], "u1"),
         "pass": packed([passes.index(one) for one in rows["pass"]], "u1"),

@@ -9,7 +9,6 @@ from typing import Any
 import pandas as pd
 import pyarrow.compute as pc
 
-from clockwatt.config import OperatingPoint
 from clockwatt.figures import sampling
 from clockwatt.io import files
 from clockwatt.page.packing import packed
@@ -101,7 +100,7 @@ def _calibrated(rows: pd.DataFrame) -> dict[str, Any]:
     jitter = own[own["quantity"] == CalibrationQuantity.SENSOR_PERIOD].groupby("subject")["standard_error"].median()
     idle = rows[(rows["quantity"] == CalibrationQuantity.IDLE_POWER) & rows["value"].notna()]
     return {
-        "point": OperatingPoint.parse(point).in_words,
+        "point": point,
         "sensors": [
             {
                 "sensor": words, "period_s": periods.get(sensor), "window_s": windows.get(sensor),
@@ -111,7 +110,7 @@ def _calibrated(rows: pd.DataFrame) -> dict[str, Any]:
             if sensor in periods or sensor in windows
         ],
         "idle": [
-            {"point": OperatingPoint.parse(str(one)).in_words, "power_w": float(value)}
+            {"point": str(one), "power_w": float(value)}
             for one, value in sorted(
                 idle.groupby("point")["value"].median().items(), key=lambda known: clock_mhz(name, str(known[0]))
             )
@@ -141,7 +140,7 @@ def _polling(measurements_dir: Path, gpu: str, calibration: pd.DataFrame) -> dic
             "interval_s": float(own["interval_s"].median()), "off_95_s": float(own["jitter_s"].abs().quantile(0.95)),
             "readings": len(own),
         }  # fmt: skip
-    return {"point": OperatingPoint.parse(point).in_words, "lanes": lanes} if lanes else None
+    return {"point": point, "lanes": lanes} if lanes else None
 
 
 def _farthest_off(rows: pd.DataFrame) -> pd.DataFrame:

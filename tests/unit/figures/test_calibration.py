@@ -4,7 +4,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from clockwatt.config import OperatingPoint
 from clockwatt.figures import calibration, load
 from clockwatt.figures.gpus import Gpu, Gpus
 from clockwatt.measure.reference_operations import anchors
@@ -67,14 +66,6 @@ def test_runs_without_a_rest_have_a_panel_of_their_own(made):
 def test_operations_are_named_by_function_and_shape_and_unknown_ones_by_id():
     names = calibration.operation_names(["unknown", anchors()[2].operation_id])
     assert names == {anchors()[2].operation_id: "softmax 4096×4096", "unknown": "unknown"}
-
-
-@pytest.mark.parametrize(
-    ("point", "words"),
-    [("default", "default"), ("sm1440", "1440 MHz"), ("sm900-mem5001", "900 MHz, memory 5001 MHz"), ("pl150", "150 W")],
-)
-def test_operating_points_are_said_in_words(point, words):
-    assert OperatingPoint.parse(point).in_words == words
 
 
 def test_the_shortest_run_is_the_first_from_which_all_lie_near_the_line():

@@ -99,7 +99,7 @@ def test_how_regularly_sensors_were_read(made, tmp_path, open_page):
     opened = open_page(page)
     opened.page.select_option("#method-gpu", label="a30 (virtual)")
     said = opened.text("#method-polling").replace("\u00a0", " ")
-    assert said.startswith("While networks ran at 1440 MHz: ring buffer of the driver, every 20 ms, 95 % of 999 within")
+    assert said.startswith("While networks ran at sm1440: ring buffer of the driver, every 20 ms, 95 % of 999 within")
     assert "within 1 ms of that; polled by the logger, every 100 ms, 95 % of 999 within 4 ms of that" in said
     drawn = opened.run("Bokeh.documents.map((doc) => doc.get_model_by_name('polling-fast')).find(Boolean).data.y")
     assert len(drawn) == 400, "of 400 stretches of time the reading farthest off"

@@ -55,7 +55,7 @@ function comparison(best, question, objective) {
   if (gpu.points.length === 1) return "the only operating point of it that was measured";
   if (other === best || other === undefined) return `its default; no other allowed point takes less ${words[objective]}`;
   const reference = gpu.points[gpu.reference];
-  const than = reference.name === "default" ? "at its default clock" : `at ${reference.words}, its highest clock`;
+  const than = reference.name === "default" ? "at its default clock" : `at ${reference.name}, its highest clock`;
   const energy = change(rows.energy_j[best] / rows.energy_j[other]);
   const time = change(rows.time_s[best] / rows.time_s[other]);
   const first = objective === "time" ? [time, "time"] : [energy, "energy"];

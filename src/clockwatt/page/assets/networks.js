@@ -28,7 +28,7 @@ function rowsMeasured(keep) {
 function showNetworks() {
   const gpu = Number(byId("networks-gpu").value);
   const { points, reference } = content.gpus[gpu];
-  fill(byId("networks-point"), points.map((point, number) => [number, point.words]), byId("networks-point").dataset.gpu === String(gpu) ? undefined : reference);
+  fill(byId("networks-point"), points.map((point, number) => [number, point.name]), byId("networks-point").dataset.gpu === String(gpu) ? undefined : reference);
   byId("networks-point").dataset.gpu = gpu;
   const point = Number(byId("networks-point").value);
   const [pass, quantityName] = [byId("networks-pass").value, byId("networks-quantity").value];

@@ -22,7 +22,7 @@ const TABLE = [
   { head: "Network", text: true, value: (row) => content.networks[questionAt(row).network].name, cell: (row) => element("span", {}, content.networks[questionAt(row).network].name, element("small", {}, ` ${content.networks[questionAt(row).network].input}`)) },
   { head: "Pass", text: true, value: (row) => questionAt(row).pass },
   { head: "GPU", text: true, value: (row) => gpuOf(row).label, cell: (row) => element("span", {}, gpuOf(row).label, element("small", {}, gpuOf(row).virtual ? " virtual" : "")) },
-  { head: "At", text: true, value: (row) => pointOf(row).clock_mhz, cell: (row) => pointOf(row).words },
+  { head: "At", text: true, value: (row) => pointOf(row).clock_mhz, cell: (row) => pointOf(row).name },
   { head: "Precision", text: true, value: (row) => questionAt(row).execution },
   { head: "Time", value: timeOf, cell: (row) => valueCell(row, "measured_time_s", "measured_time_error_s", "time_s", "s", ["time_low_s", "time_high_s"]) },
   { head: "prediction off", value: off("left_out_time_s", "measured_time_s"), cell: (row) => percent(off("left_out_time_s", "measured_time_s")(row)) },
@@ -38,7 +38,7 @@ function tableWords() {
   table.words ??= Array.from({ length: rowCount }, (_, row) => {
     const { network, pass, execution } = questionAt(row);
     const flags = content.flag_sets[rows.flags[row]].map(flagWords).join(" ");
-    return `${content.networks[network].name} ${content.networks[network].input} ${pass} ${gpuWords(gpuOf(row))} ${gpuOf(row).name} ${pointOf(row).words} ${execution} ${flags}`.toLowerCase();
+    return `${content.networks[network].name} ${content.networks[network].input} ${pass} ${gpuWords(gpuOf(row))} ${gpuOf(row).name} ${pointOf(row).name} ${execution} ${flags}`.toLowerCase();
   });
   return table.words;
 }

@@ -24,9 +24,7 @@ function merged(found) {
 
 function groupWords(group) {
   const [first, last] = [pointOf(group[0]), pointOf(group[group.length - 1])];
-  if (group.length === 1) return first.words;
-  const onlyClocks = group.every((row) => pointOf(row).name.match(/^sm\d+$/));
-  return onlyClocks ? `${first.clock_mhz} to ${last.clock_mhz} MHz` : `${first.words} … ${last.words}`;
+  return group.length === 1 ? first.name : `${first.name} to ${last.name}`;
 }
 
 const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;

@@ -58,7 +58,7 @@ function escaped(text) {
 
 const gpuWords = (gpu) => (gpu.virtual ? `${gpu.label} (virtual)` : gpu.label);
 const networkWords = (number) => `${content.networks[number].name}, ${content.networks[number].input}`;
-const atPoint = (point) => (point.name === "default" ? "its default clock" : point.words);
+const atPoint = (point) => (point.name === "default" ? "its default clock" : point.name);
 const counted = (number, one, more) => `${number.toLocaleString("en")} ${number === 1 ? one : more || `${one}s`}`;
 const flagWords = (flag) => flag.replaceAll("_", " ");
 

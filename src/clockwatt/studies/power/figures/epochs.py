@@ -6,7 +6,6 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from clockwatt.config import OperatingPoint
 from clockwatt.figures import style
 from clockwatt.studies.power.figures import shared
 
@@ -52,8 +51,7 @@ def draw(data: pd.DataFrame, *, virtual: bool) -> Figure:
     for axes, network in zip(grid[0], networks, strict=True):
         shared.title(axes, network, virtual=virtual)
     for axes in grid[-1]:
-        words = [OperatingPoint.parse(point).in_words for point in points]
-        axes.set_xticks(range(1, len(points) + 1), words, rotation=45, ha="right", rotation_mode="anchor")
+        axes.set_xticks(range(1, len(points) + 1), points, rotation=45, ha="right", rotation_mode="anchor")
     style.footer(
         figure,
         "Boxes: epochs of all repetitions but the first of each run: median, quartiles, whiskers to 1.5 times their "

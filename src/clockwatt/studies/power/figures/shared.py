@@ -35,10 +35,7 @@ def points(names: Iterable[str]) -> list[str]:
 def entries(names: Iterable[str]) -> dict[str, style.Entry]:
     """Return a line of a legend for each point that is shown: at most as many as there are colours, spread over all."""
     chosen = style.spread(points(names), POINTS_AT_MOST)
-    return {
-        name: style.Entry(OperatingPoint.parse(name).in_words, colour, line="-")
-        for name, colour in zip(chosen, style.COLOURS, strict=False)
-    }
+    return {name: style.Entry(name, colour, line="-") for name, colour in zip(chosen, style.COLOURS, strict=False)}
 
 
 def title(axes: Axes, network: str, *, virtual: bool) -> None:
@@ -58,5 +55,5 @@ def at_least(axes: Axes, which: Literal["x", "y"], span: float = 0.05) -> None:
 
 def left_out(names: Iterable[str], shown: Iterable[str]) -> str:
     """Return a sentence on the points that are not shown."""
-    missing = [OperatingPoint.parse(name).in_words for name in points(set(names) - set(shown))]
+    missing = points(set(names) - set(shown))
     return style.left_out(missing, "operating point", "operating points")
