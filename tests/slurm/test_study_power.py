@@ -1,4 +1,4 @@
-"""The study of power limits on a real Slurm: three networks at four limits, three times, on a virtual GPU."""
+"""The study of power limits on a real Slurm: three networks at four limits, twice, on a virtual GPU."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CAMPAIGN = {
     "studies": {
         "power": {
             "gpus": {"a30": {"power_limits_w": [100, 120, 140, 165]}},
-            "repetitions": 3,
+            "repetitions": 2,
             "examples": {"ecg_resnet": 3200, "dense_512": 128_000, "dense_16384": 3200},
         }
     },
@@ -38,7 +38,7 @@ def test_the_study_of_power_limits_runs_on_slurm(accounting_cluster, tmp_path):
     assert [state for state, _ in of_study] == ["COMPLETED"] * 3, "runs, the main figure, the others"
     study_dir = tmp_path / "results" / "studies" / "power" / "a30"
     runs = pd.read_parquet(study_dir / "runs.parquet")
-    assert runs.groupby(["network", "point"]).size().tolist() == [3] * 12
+    assert runs.groupby(["network", "point"]).size().tolist() == [2] * 12
     fits = pd.read_csv(study_dir / "fits.csv").set_index(["network", "objective"])
     assert fits.loc[("ecg_resnet", "energy_j"), "r2"] > 0.9
     assert fits.loc["dense_512", "why_not"].str.startswith("the limit bit at 1 of 4 points").all()

@@ -19,6 +19,7 @@ import psutil
 import pyarrow as pa
 import pytest
 import slurm_files
+from clocks_node import wait_for
 from harness import SlurmCluster
 
 from clockwatt.io import files
@@ -67,7 +68,7 @@ def test_a_survey_goes_on_after_a_reboot_and_an_interruption(accounting_cluster,
     node = accounting_cluster.node
     workdir = Workdir(tmp_path, accounting_cluster.environment)
     gpus = {"a30": {"device": "virtual:a30", "slurm": SLURM}}
-    workdir.configure({"gpus": gpus, "studies": {"survey": {"gpus": {"a30": {node: 3}}, "rounds": 15, "programs": []}}})
+    workdir.configure({"gpus": gpus, "studies": {"survey": {"gpus": {"a30": {node: 3}}, "rounds": 2, "programs": []}}})
     folder = Path("results/studies/survey/a30/cards")
     wanted = [str(folder / f"{node}-{index}-1.parquet") for index in range(3)]
     environment = {**os.environ, **workdir.environment}
@@ -149,15 +150,18 @@ def test_the_health_check_drains_a_node_with_a_slow_card(tmp_path):
         write(f"other-{number}.parquet", f"GPU-{number}", 1 + 0.001 * (number - 2.5))
     text = (REPOSITORY / "docs/how-to/find-a-slow-card.md").read_text()
     script = re.search(r"```\n(#!/bin/bash\n# HealthCheckProgram.*?)```", text, re.DOTALL)[1]
-    program = root / "check"
+    program, checks = root / "check", root / "checks"
+    assert script.endswith("exit 0\n")
+    script = script.replace("exit 0", f"echo >>{checks}; exit 0")
     script = script.replace("/var/lib/clockwatt/cards", str(fleet)).replace("/opt/clockwatt/bin", f"{sys.prefix}/bin")
     program.write_text(script.replace("export ", f"export SLURM_CONF={slurm_files.path(root)} ", 1))
     program.chmod(0o755)
     settings = f"HealthCheckProgram={program}\nHealthCheckInterval=5\nHealthCheckNodeState=ANY\n"
     cluster = SlurmCluster(root, accounting=False, settings=settings)
     with cluster:
+        checks.write_text("")
         write(f"{cluster.node}-0.parquet", "GPU-good", 1.0)
-        time.sleep(20)  # several checks
+        wait_for(lambda: checks.read_text().count("\n") > 1, 240)  # the second began after the card was there
         assert "drain" not in state(cluster)
         write(f"{cluster.node}-1.parquet", "GPU-slow", 1.03)
         deadline = time.monotonic() + 240  # slurmd stops a check after 60 s, and begins the next

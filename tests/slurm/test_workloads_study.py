@@ -17,7 +17,7 @@ GPUS = {
         "slurm": {"partition": "main", "gres": "gpu:a30:1", "cpus_per_task": 1, "mem_mb": 2000, "runtime": 10},
     }
 }
-STUDY = {"workloads": ["distance", "sepia"], "seconds": 5, "rest_to_c": None, "idle_s": 1}
+STUDY = {"workloads": ["distance", "sepia"], "seconds": 2, "rest_to_c": None, "idle_s": 1}
 
 
 def test_one_job_records_all_workloads_and_is_not_repeated(accounting_cluster, tmp_path):
