@@ -3,7 +3,7 @@
     python benchmarks/drawn_operations.py [--predictors resources/predictors]
 
 `drawn/GPU/` holds operations of the kinds with the largest errors (`design.families`, a seed of their own) and their
-rows. Such as the predictors know by now are left out. Once all are scored, they may be fitted:
+rows. Such as the predictors were fitted to are left out. Once all are scored, they may be fitted:
 
     python tools/pack_reference.py resources/reference/h100 h100 --designed benchmarks/drawn/h100/rows \
         --drawn benchmarks/drawn/h100
@@ -57,6 +57,8 @@ def compared(gpu: str, model: GpuPredictor) -> pd.DataFrame:
     for (pass_, execution), own in rows.groupby(["pass", "execution"]):
         operations = drawn[drawn["pass"] == pass_].drop_duplicates("operation_id")
         operations = operations[operations["operation_id"].isin(own["subject_id"])].reset_index(drop=True)
+        if operations.empty:
+            continue
         settings = ExecutionSettings(str(execution))
         costs = model.costs(operations, str(pass_), execution=settings).at([_POINT])[_POINT]
         seen = own.drop_duplicates("subject_id").set_index("subject_id").loc[operations["operation_id"]]
@@ -70,7 +72,7 @@ def compared(gpu: str, model: GpuPredictor) -> pd.DataFrame:
             parts[name] = costs.mean[:, place] / values
             parts[f"{name} held"] = (costs.end(0)[:, place] <= values) & (values <= costs.end(1)[:, place])
         found.append(pd.DataFrame(parts))
-    return pd.concat(found, ignore_index=True)
+    return pd.concat(found, ignore_index=True) if found else pd.DataFrame()
 
 
 def errors(ratio: NDArray[np.float64]) -> str:
@@ -84,7 +86,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--predictors", type=Path, default=resource("predictors"))
     models = load_models(parser.parse_args().predictors)
-    table = pd.concat([compared(folder.name, models[folder.name]) for folder in sorted(HERE.iterdir())])
+    found = [compared(folder.name, models[folder.name]) for folder in sorted(HERE.iterdir())]
+    if not (table := pd.concat(found)).size:
+        sys.exit(f"error: {HERE}: all operations are in the training data. Draw and measure new ones.")
     rows = []
     for (gpu, kind, narrow, pass_), own in table.groupby(["gpu", "kind", "16 bits", "pass"]):
         energies = own["energy"].dropna().to_numpy()
@@ -101,7 +105,7 @@ def main() -> None:
         rows,
         hardware="NVIDIA H100, NVIDIA H200, measured on 2026-11-28",
         notes=["Errors: median / 90th percentile in %, and the median of predicted over measured.",
-               "No predictor was fitted to them."],
+               "The predictors that were scored had not been fitted to them; later ones are."],
     )  # fmt: skip
 
 
