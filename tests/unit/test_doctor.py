@@ -139,7 +139,7 @@ def test_unlike_gpus_in_unknown_order_are_told(nvml, in_worker):
     [
         ({"device": "virtual:a30", "clocks_mhz": [900, 1440]}, "ok", "supports its 2 operating points"),
         ({"device": "virtual:a30", "clocks_mhz": [901]}, "wrong", "Nearest: 900 and 915 MHz"),
-        ({"device": "virtual:a31"}, "wrong", "Known: "),
+        ({"device": "virtual:a31"}, "wrong", "; did you mean a30?"),
         ({"device": "NVIDIA B300"}, "missing", "is not on this machine"),
     ],
 )

@@ -12,7 +12,6 @@ from clockwatt.cli.options import AsJson
 from clockwatt.cli.predict import loaded
 from clockwatt.cli.request_options import FOLDERS, NETWORK, TRAINING, request_command
 from clockwatt.errors import ClockwattError, RequestError
-from clockwatt.schema.records import OPTIMIZER_STATE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,6 +49,7 @@ def fit_memory(
     """Find the largest batch, sequence or depth that fits."""
     from clockwatt.cli.printing import binary, memory_words
     from clockwatt.predict.fit_memory import fit_memory as predicted
+    from clockwatt.schema.records import OPTIMIZER_STATE
 
     if batch + sequence + layers > 1:
         raise RequestError("give one of --batch, --sequence and --layers.")

@@ -64,7 +64,8 @@ def test_optimizer_and_scaler_stay_as_they_are(precision):
 
 def test_a_large_linear_layer_is_padded_with_its_bias():
     network = NetworkConfig(name="linear", input=[2048, 64], precision="bf16+compile")
-    *fused, linear = trace_network(network, "inference", TrainingConfig(), lambda _: torch.nn.Linear(64, 1030)).calls
+    calls = trace_network(network, "inference", TrainingConfig(), lambda _: torch.nn.Linear(64, 1030).bfloat16()).calls
+    *fused, linear = calls
     assert [call.kind for call in fused] == ["fused", "fused"]
     assert [tensor.shape for tensor in linear.operation.tensors] == [(2048, 64), (1032, 64), (1032,)]
 
