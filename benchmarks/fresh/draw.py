@@ -5,7 +5,7 @@
 The sets after the first are other draws by the same rule, a half and four times a quarter as large, without the
 networks of those before and of `other_networks.py`: for a day on which nobody has seen yet what is asked. The seventh
 draws from other kinds, those that predictors missed (`rare_kinds.py`), the eighth from kinds that are run under
-autocast and with channels last, the ninth to the thirteenth from the kinds of the first again.
+autocast and with channels last, the ninth to the fourteenth from the kinds of the first again.
 
 Every place of a kind is drawn by itself, traced, and drawn again where it cannot be traced, its roofline lies outside
 0.2 to 90 ms (real passes take up to twice as long), it needs more than 40 GiB, or the shipped data or the set has it.
@@ -106,6 +106,7 @@ SETS = {
     "eleventh": FreshSet(211, HERE / "eleventh", 0.25, day=14),
     "twelfth": FreshSet(223, HERE / "twelfth", 0.25, day=15),
     "thirteenth": FreshSet(229, HERE / "thirteenth", 0.25, day=17),
+    "fourteenth": FreshSet(241, HERE / "fourteenth", 0.25, day=18),
 }  # fmt: skip
 """In the order in which they were drawn; the parts of the first are measured on days 1 and 2."""
 GPU = "NVIDIA H200"

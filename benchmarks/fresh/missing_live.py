@@ -2,7 +2,7 @@
 
     PYTHONPATH=src python3 benchmarks/fresh/missing_live.py ask --set twelfth --gpu h100 --host HOST --seconds 290 \
         --output FILE.jsonl
-    python benchmarks/fresh/missing_live.py report FILE.jsonl --result benchmarks/results/missing-live.json
+    python benchmarks/fresh/missing_live.py report FILE.jsonl --result benchmarks/results/missing-live-h100.json
 
 `ask` runs the command for one pass after another, in the order of `missing.py`, as a user would: each a process of its
 own with a store of its own, on a host that was calibrated before. `report` compares what each composed from its
@@ -108,7 +108,7 @@ def report(path: Path, output: Path) -> None:
         cells,
         file=output,
         hardware=f"{rows[0]['gpu']}, its host calibrated minutes before",
-        targets=[result_file.target("seconds beside the measuring of operations", beside, at_most=15, unit="s")],
+        targets=[result_file.target(f"{rows[0]['gpu']}: seconds beside the measuring", beside, at_most=15, unit="s")],
         notes=[
             "Time and energy are compared with the pass measured whole by the same command.",
             "Passes whose time is off are bound by the host, of which measuring operations alone says nothing new.",

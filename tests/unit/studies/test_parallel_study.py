@@ -192,7 +192,9 @@ def test_an_epoch_is_stated_beside_what_is_published(tmp_path):
 def test_a_rank_that_dies_ends_its_case_and_no_other(ready, tmp_path, capsys):
     dying = {"name": "support.small_networks:Dying", "input": [4, 16]}
     study = {"networks": [dying, NETWORK], "counts": 2, "strategies": "ddp", "seconds": 0.1, "profile_steps": 1}
-    message = r"1 of 2 cases failed: Dying-tf32-ddp-2-\w+ \(rank 1 of 2 died \(signal 9\); the others were ended"
+    message = (
+        r"1 of 2 cases failed. The first is Dying-tf32-ddp-2-\w+: rank 1 of 2 died \(signal 9\); the others were ended"
+    )
     before = set(multiprocessing.active_children())
     with pytest.raises(ClockwattError, match=message):
         measure_study(campaign(gpus=["a30"], idle_s=0.3, **study), "a30", tmp_path)

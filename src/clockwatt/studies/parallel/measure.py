@@ -75,14 +75,14 @@ def measure_study(campaign: CampaignConfig, label: str, folder: Path) -> None:
                 left = [case for case in left if not case_file(folder, case).exists()]
                 if error is not None and left:
                     say(f"{left[0].name}: {error}")
-                    failed.append(f"{left.pop(0).name} ({error})")
+                    failed.append(f"{left.pop(0).name}: {error}")
             measured += [path for case in cases if (path := case_file(folder, case)).exists()]
     if measured:
         write_tables(measured, label, folder)
     if failed:
         raise ClockwattError(
-            f"studies.parallel: {len(failed)} of {len(measured) + len(failed)} cases failed: {failed[0]}. The log "
-            "has all messages. All measurements are kept. Run it again to repeat what failed."
+            f"studies.parallel: {len(failed)} of {len(measured) + len(failed)} cases failed. The first is "
+            f"{failed[0]} The log has all messages. All measurements are kept. Run it again to repeat what failed."
         )
 
 
