@@ -14,23 +14,26 @@ if TYPE_CHECKING:
 
 
 def print_parallel(answer: ParallelAnswer) -> None:
-    """Print a step on several GPUs: one line, a row for each rank, and what limits it."""
+    """Print a step on several GPUs: one line, a row for each rank that differs, and what limits it."""
     from rich.console import Console
 
     console = Console()
     throughput = "" if answer.items_per_s is None else f"; {rounded(answer.items_per_s)} {answer.unit}/s"
+    nodes = f" of {answer.nodes} nodes" if answer.nodes > 1 else ""
     console.print(
-        f"{question(answer.single)}, {answer.strategy} on {answer.gpus} GPUs: {quantity(answer.time_s, 's')}, "
+        f"{question(answer.single)}, {answer.strategy} on {answer.gpus} GPUs{nodes}: {quantity(answer.time_s, 's')}, "
         f"{quantity(answer.energy_j, 'J')} predicted; speed-up {answer.speed_up:.2f}, efficiency "
         f"{100 * answer.efficiency:.0f} %; {answer.limited_by}{throughput}",
         soft_wrap=True, style="bold", highlight=False,
     )  # fmt: skip
     console.print()
     table = table_of("rank", "kernel time", "energy", "memory", *(["first module"] if answer.stages else []), between=2)
-    for rank, energy_j in enumerate(answer.energies_j):
+    for rank, energy_j in enumerate(answer.energies_j if answer.stages else answer.energies_j[:1]):
         memory = "–" if answer.memory_bytes is None else binary(answer.memory_bytes[rank])
         stage = [answer.stages[rank]] if answer.stages else []
-        table.add_row(str(rank), quantity(answer.busy_s[rank], "s"), quantity(energy_j, "J"), memory, *stage)
+        table.add_row(
+            str(rank) if stage else "each", quantity(answer.busy_s[rank], "s"), quantity(energy_j, "J"), memory, *stage
+        )
     console.print(table)
     single = answer.single
     known = single.host

@@ -82,6 +82,10 @@ _OPTIONS: dict[str, _Option] = {
     "host": _option(str | None, help="Host calibrated with `clockwatt calibrate --host`.", panel=_RUN),
     "relative_to": _option(str | None, help="Report ratios to this GPU, or GPU@POINT.", panel=_RUN, metavar="GPU"),
     "gpus_per_node": _option(int | None, help="Train on N GPUs of one node.", panel=_PARALLEL, min=2),
+    "nodes": _option(int | None, help="Train on N such nodes (ddp, fsdp).", panel=_PARALLEL, min=2),
+    "node_links": _option(
+        str | None, help="Network of each GPU between nodes: 50GB/s,5us.", panel=_PARALLEL, metavar="LINKS"
+    ),
     "strategy": _option(str | None, help="ddp, fsdp (FSDP2) or pipeline.", panel=_PARALLEL),
     "counts": _option(
         list[int] | None,
@@ -97,8 +101,8 @@ _OPTIONS: dict[str, _Option] = {
     "stages": _option(
         list[str] | None, "--stage", help="Module where a pipeline stage begins; repeat.", panel=_PARALLEL
     ),
-    "microbatches": _option(int | None, help="Parts of a pipeline's batch.", panel=_PARALLEL, min=1),
-    "schedule": _option(str | None, help="Order of a pipeline: 1f1b or gpipe.", panel=_PARALLEL),
+    "microbatches": _option(int | None, help="Parts of a pipeline's batch.", hidden=True, min=1),
+    "schedule": _option(str | None, help="Order of a pipeline: 1f1b or gpipe.", hidden=True),
     "measure_missing": _option(
         str | None,
         help="Measure uncertain operations: 20, 30s or to ±5%.",
@@ -128,7 +132,7 @@ _SILENCE_S = 2.0
 
 TRAINING = ("optimizer", "accumulate", "clip_norm", "loss")
 NETWORK = ("network", "inputs", "operations", "input_dtype", "input_below", "assume_branch", "cache_length")
-PARALLEL = ("gpus_per_node", "strategy", "links", "stages", "microbatches", "schedule")
+PARALLEL = ("gpus_per_node", "nodes", "node_links", "strategy", "links", "stages", "microbatches", "schedule")
 COUNTS = ("counts", "strategies", "links")
 FOLDERS = ("predictors_dir", "catalogue_dir", "validation_dir")
 

@@ -149,7 +149,8 @@ class Predictors(AllGpus):
             `training`: forward, backward and optimizer step in place of inference. Other fields of `Request`:
             `operations` (a file, in place of a network), `precision`, `optimizer`, `accumulate`, `clip_norm`, `loss`,
             `input_dtype`, `input_below`, `assume_branch`, `cache_length`, `host`, `relative_to`; of a training step on
-            several GPUs `gpus_per_node`, `strategy`, `links`, `stages`, `microbatches`, `schedule`.
+            several GPUs `gpus_per_node`, `nodes`, `node_links`, `strategy`, `links`, `stages`, `microbatches` and
+            `schedule`.
 
         Returns
         -------

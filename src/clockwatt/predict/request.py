@@ -30,8 +30,8 @@ from clockwatt.schema.records import CALL_SCHEMA, NETWORK_SCHEMA, OPERATION_SCHE
 
 DDP, FSDP, PIPELINE = STRATEGIES
 SCHEDULES = ("1f1b", "gpipe")
-MOST_GPUS = 64
-"""Of one node."""
+MOST_GPUS, MOST_NODES = 64, 1024
+"""GPUs of one node, and nodes."""
 
 _CHOICES: dict[str, tuple[str, ...]] = {
     "pass_": PASSES,
@@ -48,7 +48,7 @@ _USUAL_BATCH = 32
 """Batch size of a network of timm for which no input is given."""
 
 _OF_PIPELINE = ("stages", "microbatches", "schedule")
-PARALLEL = ("strategy", "links", *_OF_PIPELINE)
+PARALLEL = ("nodes", "node_links", "strategy", "links", *_OF_PIPELINE)
 """Fields of a step on several GPUs, beside their number."""
 _LINKS = "a file of `clockwatt calibrate --links`, or h100-nvlink"
 
@@ -91,6 +91,8 @@ class Request(Model):
     gpus_per_node, strategy, links
         Train on so many GPUs, with one of `STRATEGIES` and a file or name of `parallel.links.LinkProfile`. The inputs
         are those of one rank; of a pipeline those of all ranks.
+    nodes, node_links
+        So many such nodes; bandwidth of a GPU to other nodes, and latency, such as `50GB/s,5us`.
     counts, strategies
         Of a recommendation: numbers of GPUs to choose among besides one, and ways to train on them; all without any.
     stages, microbatches, schedule
@@ -127,6 +129,8 @@ class Request(Model):
     host: str | None = None
     relative_to: str | None = None
     gpus_per_node: int | None = Field(None, ge=2, le=MOST_GPUS)
+    nodes: int | None = Field(None, ge=2, le=MOST_NODES)
+    node_links: str | None = None
     strategy: str | None = None
     links: str | None = None
     counts: tuple[int, ...] = ()
@@ -252,6 +256,10 @@ class Request(Model):
         for name, fix in (("strategy", ", ".join(STRATEGIES)), ("links", _LINKS)):
             if getattr(self, name) is None:
                 raise RequestError(f"{{gpus_per_node}} {self.gpus_per_node}: give {{{name}}} too: {fix}.")
+        if (self.nodes is None) != (self.node_links is None):
+            raise RequestError("{nodes} and {node_links}: give both, such as 16 and 50GB/s,5us.")
+        if self.nodes is not None and self.strategy == PIPELINE:
+            raise RequestError("{nodes} is for {strategy} ddp or fsdp: leave it out, or choose one of them.")
         self._check_step()
         if self.measure_whole:
             raise RequestError("{measure_whole} measures one GPU: leave it out, or {gpus_per_node}.")

@@ -1,4 +1,4 @@
-"""Time, energy and memory of a training step on several GPUs of one node."""
+"""Time, energy and memory of a training step on several GPUs of one node, or of several."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from clockwatt.predict.answer import Answer
 from clockwatt.predict.answerer import OperationCosts, predict_network, with_memory
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.memory import PassMemory, most_at_once
-from clockwatt.predict.parallel.links import LinkProfile
+from clockwatt.predict.parallel.links import ClusterLinks, LinkProfile
 from clockwatt.predict.parallel.schedules import (
     Schedule,
     Stage,
@@ -55,8 +55,8 @@ class ParallelAnswer:
 
     Attributes
     ----------
-    strategy, gpus, links
-        `ddp`, `fsdp` or `pipeline`; the number of GPUs; the name of their link.
+    strategy, gpus, nodes, links
+        `ddp`, `fsdp` or `pipeline`; the number of GPUs in all, and of nodes; the name of their link.
     time_s
         Of a step.
     energy_j, energies_j
@@ -109,6 +109,7 @@ class ParallelAnswer:
     schedule: str | None
     single: Answer
     warnings: tuple[str, ...] = ()
+    nodes: int = 1
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -158,7 +159,10 @@ class Steps:
 
     def answer(self, request: Request) -> ParallelAnswer:
         """Answer a request that differs in strategy, number of GPUs or operating point only."""
-        count = request.gpus_per_node or 0
+        nodes, links = request.nodes or 1, self._links
+        if request.node_links is not None:
+            links = ClusterLinks.of(links, nodes, request.node_links)
+        count = nodes * (request.gpus_per_node or 0)
         network = self._network
         if request.strategy == PIPELINE:
             batch = network.first_input.shape[0]
@@ -169,12 +173,12 @@ class Steps:
             network = with_batch(network, batch // request.microbatches)
         single, one = (self._single(each, request.point) for each in (self._network, network))
         make = _pipeline if request.strategy == PIPELINE else functools.partial(_data_parallel, self.model)
-        answer = make(request, self._links, count, self._step(network, request.point), one, single)
+        answer = make(request, links, count, self._step(network, request.point), one, single)
         between, own = (name.removeprefix("NVIDIA ") for name in (self._links.gpu_name, single.gpu_name))
         other = "on another machine" if self._links.origin else f"between other GPUs ({between})"
         warning = f"The links were measured {other}. For yours, run `clockwatt calibrate --links links.json`."
         warned = self._links.origin or between != own
-        return replace(answer, warnings=(*single.warnings, *((warning,) if warned else ())))
+        return replace(answer, nodes=nodes, warnings=(*single.warnings, *((warning,) if warned else ())))
 
     def single(self, point: str) -> Answer:
         """Answer for one GPU at an operating point."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,6 +22,7 @@ SHIPPED = ("h100-nvlink",)
 _FEWEST = 2
 _MOST = 1000.0
 """Bound on factors of hosts."""
+_NODE_LINKS = "50GB/s,5us"
 _OTHER = "Give a file that `clockwatt calibrate --links` wrote."
 
 
@@ -140,6 +143,47 @@ class LinkProfile:
         if faults:
             raise DataFileError(f"{path}: {', '.join(sorted(faults))} missing or impossible. {_OTHER}")
         return profile
+
+
+@dataclass(frozen=True)
+class ClusterLinks(LinkProfile):
+    """The links of several equal nodes, each GPU with a network adapter of its own.
+
+    Attributes
+    ----------
+    nodes
+        Their number.
+    node_bytes_per_s, node_latency_s
+        Bandwidth of one GPU to other nodes, and time of the smallest message between two nodes.
+    """
+
+    nodes: int = 1
+    node_bytes_per_s: float = math.inf
+    node_latency_s: float = 0.0
+
+    @classmethod
+    def of(cls, profile: LinkProfile, nodes: int, node_links: str) -> Self:
+        """Return a node's profile with what connects the nodes, such as `50GB/s,5us`; RequestError if it is no such."""
+        found = re.fullmatch(r"(\d+\.?\d*)GB/s,(\d+\.?\d*)us", node_links.replace(" ", ""))
+        if found is None or not float(found[1]):
+            raise RequestError(
+                f"{{node_links}} {node_links}: give bandwidth of each GPU and latency, such as {_NODE_LINKS}."
+            )
+        values = {one.name: getattr(profile, one.name) for one in fields(profile)}
+        values["name"] = f"{profile.name}; between nodes {node_links}"
+        return cls(**values, nodes=nodes, node_bytes_per_s=1e9 * float(found[1]), node_latency_s=1e-6 * float(found[2]))
+
+    def time_s(self, kind: str, size: float, gpus: int) -> float:
+        """Return the time of a communication of `size` bytes between all GPUs of the nodes.
+
+        Each GPU sends its part of the tensor to the other nodes. The nodes' own links work at the same time: the slower
+        of both counts. Latencies add up: an all-reduce passes a tree of nodes twice, others a ring of nodes once.
+        """
+        in_node = gpus // self.nodes
+        latency_s, inside_s = (super(ClusterLinks, self).time_s(kind, each, in_node) for each in (0, size))
+        outside_s = _sent(kind, self.nodes) * size / in_node / self.node_bytes_per_s
+        hops = 2 * math.ceil(math.log2(self.nodes)) if kind == ALL_REDUCE else self.nodes - 1
+        return latency_s + hops * self.node_latency_s + max(inside_s - latency_s, outside_s)
 
 
 def fit_links(rows: Sequence[Mapping[str, Any]]) -> tuple[LinkFit, ...]:

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from clockwatt.errors import DataFileError, RequestError
-from clockwatt.predict.parallel.links import SHIPPED, LinkProfile, fit_links
+from clockwatt.predict.parallel.links import SHIPPED, ClusterLinks, LinkProfile, fit_links
 from clockwatt.schema.links import ALL_GATHER, ALL_REDUCE, COMMUNICATIONS, HOST_COSTS, SEND_RECEIVE
 
 LATENCY_S, BYTES_PER_S = 20e-6, 200e9
@@ -46,6 +46,18 @@ def test_more_gpus_are_extrapolated_as_a_ring(profile):
     assert profile.time_s(SEND_RECEIVE, 2e9, 2) == pytest.approx(LATENCY_S + 0.01)
     assert profile.time_s(ALL_REDUCE, 2e9, 4) == pytest.approx(3 * LATENCY_S + 0.015)
     assert profile.time_s(ALL_GATHER, 2e9, 4) == pytest.approx(3 * LATENCY_S + 0.015)
+
+
+def test_between_nodes_each_gpu_sends_its_part_and_the_slower_links_count(profile):
+    fast, slow = (ClusterLinks.of(profile, 4, f"{bandwidth}GB/s,5us") for bandwidth in (400, 10))
+    latency_s = profile.time_s(ALL_GATHER, 0, 8)
+    assert fast.time_s(ALL_GATHER, 2e9, 32) == pytest.approx(profile.time_s(ALL_GATHER, 2e9, 8) + 3 * 5e-6)
+    assert slow.time_s(ALL_GATHER, 2e9, 32) == pytest.approx(latency_s + 3 * 5e-6 + 2e9 / 8 * 0.75 / 10e9)
+    assert slow.time_s(ALL_REDUCE, 2e9, 32) == pytest.approx(latency_s + 4 * 5e-6 + 2 * 2e9 / 8 * 0.75 / 10e9)
+    assert slow.on_host(2.0).time_s(ALL_REDUCE, 2e9, 32) == slow.time_s(ALL_REDUCE, 2e9, 32)
+    for text in ("50", "50GB/s", "0GB/s,5us", "50Gb/s,5us"):
+        with pytest.raises(RequestError, match="node_links"):
+            ClusterLinks.of(profile, 4, text)
 
 
 def test_a_profile_is_read_as_it_was_written(profile, tmp_path):

@@ -77,6 +77,24 @@ def test_fsdp_shards_and_a_pipeline_splits(predictors, ddp):
     assert sum(pipeline.busy_s) > pipeline.single.expected.device_s  # of smaller batches
 
 
+def test_more_nodes_are_less_efficient_and_shard_more(predictors):
+    asked = {**TWO, "gpus_per_node": 8, "strategy": "fsdp"}
+    few, many = (
+        predictors.predict("resnet18", (32, 3, 224, 224), nodes=nodes, node_links="50GB/s,5us", **asked)
+        for nodes in (2, 128)
+    )
+    assert (few.gpus, few.nodes, many.gpus, len(many.energies_j)) == (16, 2, 1024, 1024)
+    assert many.device_s > few.device_s
+    assert many.communication_s > few.communication_s
+    assert many.memory_bytes[0] < few.memory_bytes[0]
+    arguments = "predict resnet18 --input 32,3,224,224 --gpu h100 --pass training --gpus-per-node 8 --strategy fsdp"
+    ran = CliRunner().invoke(
+        app, [*arguments.split(), "--links", "h100-nvlink", "--nodes", "128", "--node-links", "50GB/s,5us"]
+    )
+    assert "fsdp on 1024 GPUs of 128 nodes" in ran.stdout
+    assert ran.stdout.count(" MiB") == 1  # one row for all ranks
+
+
 def test_only_single_questions_are_about_several_gpus(predictors):
     asked = {name: value for name, value in TWO.items() if name != "gpu"} | {"strategy": "ddp"}
     for ask, more in ((predictors.recommend, {}), (predictors.show, {}), (predictors.predict, {"batch": [1, 2]})):
@@ -90,6 +108,12 @@ def test_only_single_questions_are_about_several_gpus(predictors):
         ({"strategy": "ddp"}, "strategy is for several GPUs: give gpus_per_node too"),
         ({"gpus_per_node": 2, "strategy": "ddp"}, "gpus_per_node 2: give links too"),
         ({"gpus_per_node": 2, "strategy": "ddp", "links": "x"}, "give pass_ training too"),
+        ({"nodes": 2}, "nodes is for several GPUs"),
+        ({"gpus_per_node": 8, "nodes": 2, "strategy": "ddp", "links": "x"}, "nodes and node_links: give both"),
+        (
+            {"gpus_per_node": 8, "nodes": 2, "node_links": "1GB/s,1us", "strategy": "pipeline", "links": "x"},
+            "nodes is for strategy ddp or fsdp",
+        ),
         ({"counts": (2,)}, "counts: give links too"),
         ({"counts": (1,), "links": "x", "pass_": "training"}, "counts 1: give 2 to"),
         ({"strategies": ("ddp",)}, "strategies is for several GPUs"),
