@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from clockwatt.cli.main import app
 from clockwatt.errors import ClockwattError, DataFileError, OutputError
 from clockwatt.io.files import write_table
-from clockwatt.studies.power import runs_by_others, tables
+from clockwatt.studies.power import draw, runs_by_others, tables
 from clockwatt.studies.power.limit_curves import choices, on_limit_curve
 from clockwatt.studies.power.runs_by_others import SHIPPED, read_runs
 
@@ -105,3 +105,15 @@ def test_options_that_would_be_ignored_are_refused(tmp_path, options, problem):
     refused = CliRunner().invoke(app, ["study-power", "--study-dir", str(tmp_path), *options]).exception
     assert isinstance(refused, ClockwattError)
     assert problem in str(refused)
+
+
+def test_labels_of_fits_stay_in_their_panels(tmp_path):
+    networks = [f"ncf-b{2**power}" for power in range(9, 14)]
+    runs_by_others.write_runs(read_runs(Path(SHIPPED), "v100", networks), tmp_path)
+    figure, _ = draw.DRAWN["optimum_power_limit"](draw.Results(*tables.read(tmp_path)))
+    figure.canvas.draw()
+    labels = [(axes, label) for axes in figure.axes for label in axes.texts]
+    assert any("no optimum" in label.get_text() for _, label in labels)
+    for axes, label in labels:
+        panel, own = axes.get_window_extent(), label.get_window_extent()
+        assert panel.x0 <= own.x0 < own.x1 <= panel.x1, label.get_text()

@@ -125,7 +125,7 @@ def _fit(axes: Axes, fit: pd.Series[Any], own: pd.DataFrame, objective: str, set
     place: dict[str, Any] = {"x": 0.03 if rises else 0.97, "ha": "left" if rises else "right"}
     if not np.isfinite(fit["optimum_x"]):
         judged = "constant" if np.isnan(fit["r2"]) else f"R² {fit['r2']:.3f}"
-        axes.text(s=f"{judged}: no optimum", y=0.97, va="top", transform=axes.transAxes, fontsize=6.5, **place)
+        axes.text(s=f"{judged}\nno optimum", y=0.97, va="top", transform=axes.transAxes, fontsize=6.5, **place)
         return
     axes.plot(
         fit["optimum_x"], fit["optimum"], marker="*", markersize=10, color=colour, markeredgecolor="black",
