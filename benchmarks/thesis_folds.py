@@ -21,7 +21,6 @@ from sklearn.ensemble import ExtraTreesRegressor, RandomForestRegressor
 from sklearn.metrics import r2_score
 from thesis_a30 import (
     FOLDS,
-    TARGETS,
     Predict,
     at_default_clock,
     forest,
@@ -36,7 +35,6 @@ from clockwatt.predict.evaluation.leave_out import grouped_folds
 from clockwatt.predict.features import channel_groups
 from clockwatt.schema.execution import of_tf32
 
-TIME, POWER = TARGETS
 FLAGS = 8
 """Sizes of input and weight, each followed by its flag in the encoding."""
 FEWEST = (3, 5, 8, 12)
@@ -121,7 +119,8 @@ def without_flags(encoded: pd.DataFrame) -> pd.DataFrame:
 def scores(
     matrix: pd.DataFrame, targets: pd.DataFrame, groups: pd.Series, works: np.ndarray, predict: Predict
 ) -> list[str]:
-    """Return R² of time, power and energy of operations with device work."""
+    """Return R² of time, power and energy of operations with device work; `targets` has columns of time and power."""
+    time, power = targets.columns
     fold = grouped_folds(pd.Series(groups.to_numpy()), FOLDS, 0)
     found: list[list[float]] = []
     for number in range(FOLDS):
@@ -130,8 +129,8 @@ def scores(
             continue
         learnt = (fold != number) & works
         predicted, measured = predict(matrix[learnt], targets[learnt], matrix[out]), targets[out]
-        both = [(measured[name], predicted[name]) for name in (TIME, POWER)]
-        both.append((measured[TIME] * measured[POWER], predicted[TIME] * predicted[POWER]))
+        both = [(measured[name], predicted[name]) for name in (time, power)]
+        both.append((measured[time] * measured[power], predicted[time] * predicted[power]))
         found.append([float(r2_score(*pair)) for pair in both])
     return [
         f"{mean:.3f} ± {deviation:.3f}" for mean, deviation in zip(np.mean(found, 0), np.std(found, 0), strict=True)
