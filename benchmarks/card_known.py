@@ -78,9 +78,9 @@ def main() -> None:
         hardware=", ".join(hardware),
         notes=[
             "Coverage of 90 % intervals, median half-width and interval score (small is good), all held-out sets.",
-            "The effect of a card is from its passes of other networks, shrunk; its host is in it unless calibrated.",
-            "*Equal coverage*: times one factor, from other days.",
-            "A calibrated host saves more width than a known card, so `predict` knows no card.",
+            "The effect of a card is its mean error on other networks, shrunk. The host is in it, unless calibrated.",
+            "*Equal coverage*: intervals times one factor, which is fitted on other days.",
+            "A calibrated host saves more width than a known card. So `predict` has no option for a card.",
         ],
     )  # fmt: skip
 

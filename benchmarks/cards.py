@@ -36,11 +36,11 @@ ALSO_SLOW = "all times +2 %, two other cards too"
 NOTES = (
     "Each card is compared with all others. Only the first measurement of each session counts.",
     "Later in a session softmax takes longer, by 1.1 % on average on the H100s, 0.5 % on the H200s.",
-    "A draw is the mean of the card's sessions with the residuals of one session, each of the cards with several.",
-    "The mean of a card with one session holds its noise, too: draws scatter more than sessions of real cards.",
-    "The interval is that of a share of cards (Clopper–Pearson). So few cards cannot show 1 % of false alarms.",
-    "The spread counts as at least the card's own error. This rule was set on the H100s among these data.",
-    "The limit of 1 % rests on normally distributed differences between cards.",
+    "A draw is a simulated session: the card's mean, and the residuals of a real session.",
+    "The mean of a card with one session includes the noise of that session. So draws scatter more than real sessions.",
+    "The interval is that of the share of cards with alarms. So few cards cannot show 1 % of false alarms.",
+    "The spread of cards counts as at least the error of the compared card. This rule was chosen on these H100s.",
+    "The limit of 1 % false alarms assumes normally distributed differences between cards.",
     "Cards differ by 1 % in time at the power limit, so a card that is 2 % slower only there is no outlier.",
     "Memory-bound, some H200s draw 11 % less power than others. So an H200 that draws more is not found.",
 )

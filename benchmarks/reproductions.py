@@ -18,7 +18,10 @@ import result_file
 COLUMNS = ["item", "theirs", "ours", "command", "verdict"]
 REPRODUCED, OTHER_CARD, PARTLY = "reproduced", "on another card", "partly"
 MORE = "not asked by it"
-MEASURES = "a campaign with the network of `clockwatt.operations.stacks` in `networks` measures it"
+NOT_MEASURED = (
+    f"{PARTLY}: predicted, not measured, since GPU time was short; to measure it, name the network of "
+    "`clockwatt.operations.stacks` in `networks` of a campaign"
+)
 VIRTUAL = "built; run on a virtual card only"
 HELD_OUT = "`python benchmarks/thesis_held_out.py`"
 FIGURES = "`python benchmarks/thesis_figures.py`"
@@ -26,6 +29,7 @@ FOLDS = "`python benchmarks/thesis_folds.py --trees 30`"
 POWER_STUDY = "`snakemake study_power`"
 WORKLOADS = "`snakemake study_workloads` of a [campaign with workloads](../how-to/run-studies.md#workloads)"
 MODULE = "python -m clockwatt.studies.workloads"
+SHORT_TURNS = f"{OTHER_CARD}: workloads ran in turns of 6 s, too short for warming up over minutes"
 MOMENT = "`python benchmarks/thermal_moment.py`"
 
 QUANTITIES = ("time", "power", "energy")
@@ -67,6 +71,12 @@ def thesis() -> tuple[str, list[Row], list[str]]:
         rows = [row for row in read("thesis_held_out")["rows"] if row[:2] == [pass_, "TF32"]]
         return "; ".join(f"{row[3]}: time {row[4]}, energy {row[5]}" for row in rows)
 
+    def of_h200(time: str, learner: str) -> str:
+        (row,) = [
+            row for row in read("thesis_device_time")["rows"] if row[:1] + row[2:4] == ["inference", time, learner]
+        ]
+        return str(row[4])
+
     def folds(learner: str, column: str) -> str:
         return cell("thesis_folds", ["inference, TF32", learner], column)
 
@@ -81,15 +91,15 @@ def thesis() -> tuple[str, list[Row], list[str]]:
         [
             "tables I and II, figures 5.1 and 5.2: networks in three configurations",
             "order in energy, inference: A30 with TF32 < RTX 2080 Ti < A30 without, 18 of 18",
-            (f"its measurements shipped and drawn; on virtual cards the order is right in "
-            f"{target('virtual_cards', 'order')}"),
+            ("its measurements are shipped, in the table and figure below; on virtual cards the order is right in "
+            f"{target('virtual_cards', 'order')} of networks ([Virtual GPUs](virtual-gpus.md))"),
             f"{FIGURES}, `python benchmarks/virtual_cards.py`",
-            f"{REPRODUCED}; not measured on these cards by us; energy of the RTX 2080 Ti is predicted too high (below)",
+            f"{REPRODUCED}; not measured on these cards by us; predicted energy of the RTX 2080 Ti is too high (below)",
         ],
         [
             "figure 3.1: time against duration",
             "linear fit on the last 6/7 of the points, 5 σ, shortest duration",
-            "figure `time_against_duration` of each campaign: line, band of 5 σ and shortest run by its rule",
+            "figure `time_against_duration` of each campaign: line, band of 5 σ, shortest duration by this rule",
             "`snakemake`",
             OTHER_CARD,
         ],
@@ -104,9 +114,9 @@ def thesis() -> tuple[str, list[Row], list[str]]:
             "equations 3.1–3.9: mean power and its error",
             "mean of readings within 3 σ (n − 1, <), σ as error, energy = time × power",
             "columns `power_thesis_w` and `power_thesis_deviation_w` of each measurement, beside ours (idle + "
-            "dynamic), energy as power × time; on 12 operations of an H200 its power off by "
+            "dynamic), and energy as power × time; error of power on 12 operations of an H200 (median / worst): theirs "
             + cell("accuracy", ["median / worst"], "thesis: power")
-            + ", ours by "
+            + ", ours "
             + cell("accuracy", ["median / worst"], "power"),
             '`python benchmarks/accuracy.py measure --device "NVIDIA H200"`',
             f"{OTHER_CARD}: the same equations",
@@ -114,14 +124,16 @@ def thesis() -> tuple[str, list[Row], list[str]]:
         [
             "a training pass: forward and backward",
             "gradients of the outputs; no loss, no optimizer",
-            "`training: {optimizer: none, loss: mean}`, and the same options: the mean of the outputs is its only loss",
+            "`training: {optimizer: none, loss: mean}`, or options of these names; the loss is the mean of the outputs",
             "`clockwatt predict NETWORK --pass training --optimizer none --loss mean`",
-            f"{VIRTUAL}; predicted for all GPUs, with one mean of the outputs more",
+            f"{VIRTUAL}; predicted for all GPUs; PyTorch needs a scalar, so the mean is computed in addition",
         ],
         [
             "its procedure end to end",
             "3 blocks of 10 s",
-            "on 12 operations: " + cell("accuracy", ["median / worst"], "thesis: took") + " per operation, ours "
+            "time per operation, of 12 (median / worst): theirs "
+            + cell("accuracy", ["median / worst"], "thesis: took")
+            + ", ours "
             + cell("accuracy", ["median / worst"], "took"),
             "`python benchmarks/accuracy.py measure` (`thesis_procedure.py`)",
             OTHER_CARD,
@@ -129,25 +141,28 @@ def thesis() -> tuple[str, list[Row], list[str]]:
         [
             "figure 5.3: ten operations, measured and predicted",
             "bars",
-            "the dearest operation of each class on the A30, beside its forest, class and channels held out",
+            (
+                "of each class, the operation that takes most energy on the A30: measured, and predicted by ours and "
+                "by the thesis's forest (operations of the same class and channels held out)"
+            ),
             "`python benchmarks/thesis_operations.py`",
             f"{REPRODUCED} on its data; which ten it shows is our choice",
         ],
         [
             "figures 5.4–5.7: networks in inference, predicted and measured",
             "sum of predicted operations",
-            f"A30 with TF32, operations held out, median / 90th: {of_held_out('inference')}",
+            f"errors on the A30 with TF32, operations held out (median / 90th percentile): {of_held_out('inference')}",
             f"{HELD_OUT}, {FIGURES}",
             f"{REPRODUCED} on its data",
         ],
         [
             "figures 5.8–5.11: networks in training",
             "sum of predicted operations",
-            f"A30 with TF32, operations held out: {of_held_out('training')}",
+            f"errors on the A30 with TF32, operations held out (median / 90th percentile): {of_held_out('training')}",
             HELD_OUT,
             (
-                f"{REPRODUCED} on its data; sums are too high: its operations add to a kept gradient and never "
-                "take less than 145 µs. No predictor of this training is shipped"
+                f"{REPRODUCED} on its data; sums are too high: its single operations also add to a gradient that is "
+                "kept, and none takes less than 145 µs. No predictor of this training is shipped"
             ),
         ],
         [
@@ -155,10 +170,14 @@ def thesis() -> tuple[str, list[Row], list[str]]:
             "R² of back-to-back time, power, energy",
             "inference with TF32: "
             + ", ".join(f"{name} {folds('forest, (value, flag)', f'R² {name}')}" for name in QUANTITIES)
-            + "; roofline "
-            + ", ".join(f"{name} {folds('roofline (ours)', f'R² {name}')}" for name in QUANTITIES),
-            FOLDS,
-            f"{REPRODUCED} on its data: ExtraTrees, XGBoost and both encodings stand below",
+            + "; ours (ratio to a roofline): "
+            + ", ".join(f"{name} {folds('roofline (ours)', f'R² {name}')}" for name in QUANTITIES)
+            + "; its forest on an H200: back-to-back time "
+            + of_h200("back to back", "forest, (value, flag)")
+            + ", device time "
+            + of_h200("device", "forest, (value, flag)"),
+            f"{FOLDS}; other data: `python benchmarks/thesis_device_time.py`",
+            f"{REPRODUCED} on its data; ExtraTrees, XGBoost and both encodings are in the table below",
         ],
         [
             "clock as a feature against a model per clock",
@@ -182,21 +201,21 @@ def thesis() -> tuple[str, list[Row], list[str]]:
         [
             "operations as its users write them",
             "`Conv2d(3, 64, kernel_size=(7, 7), …) 32x3x224x224 ×1`",
-            "read as they are; on the A30 its own measurements answer where they exist",
+            "read as they are; operations that the thesis measured on the A30 are answered with its values",
             "`clockwatt predict --operations FILE --gpu a30`",
             REPRODUCED,
         ],
         [
             "gain of tensor cores against dependency complexity",
             "a figure",
-            "gain in energy against branches of the graph of calls that join again: rank correlation "
+            "gain in energy against the number of branches that join again: rank correlation "
             + re.findall(r"[+-][\d.]+\d", read("thesis_tensor_cores")["notes"][2])[0],
             "`python benchmarks/thesis_tensor_cores.py`",
-            f"{PARTLY}: its definition of complexity was not at hand; ours stands below, on its data",
+            f"{PARTLY}: its definition of complexity was not at hand; ours, on its data, is in the table below",
         ],
     ]  # fmt: skip
     notes = [
-        "Its published numbers were not at hand: *theirs* names what descriptions and its public logs state.",
+        "The thesis itself was not at hand. *Theirs* is what descriptions of it and its public logs state.",
         "R² of single folds vary by a tenth and more: a few large convolutions decide them.",
     ]
     return "Thesis: operations and networks on an A30 and an RTX 2080 Ti (C. Nicolai)", rows, notes
@@ -214,7 +233,10 @@ def power_report() -> tuple[str, list[Row], list[str]]:
         [
             "energy, time, energy-delay product against power limit, second-degree fit, R², optimum",
             "three networks on its cards",
-            "figure `optimum_power_limit` of each campaign; of five networks of Zeus on a V100 and a P100",
+            (
+                "figure `optimum_power_limit` of each campaign; of five networks that Zeus measured on a V100 and a "
+                "P100 ([drawn](power-limits.md#power-limits-left-out))"
+            ),
             f"{POWER_STUDY}, `clockwatt study-power --runs shipped --gpu v100 --network resnet50 --study-dir DIR`",
             OTHER_CARD,
         ],
@@ -222,8 +244,9 @@ def power_report() -> tuple[str, list[Row], list[str]]:
             "a limit that was not measured",
             "–",
             (
-                f"time {target('power_limits', 'time')}, energy {target('power_limits', 'energy')} (medians); regret "
-                f"in energy {target('power_limits-regret', 'regret in energy')} (mean)"
+                f"median error of time {target('power_limits', 'time')}, of energy {target('power_limits', 'energy')}; "
+                f"a chosen limit costs {target('power_limits-regret', 'regret in energy')} more energy than the best "
+                "one (mean)"
             ),
             "`python benchmarks/power_limits.py`",
             MORE,
@@ -231,8 +254,9 @@ def power_report() -> tuple[str, list[Row], list[str]]:
         [
             "batch size and limit together (Zeus)",
             "15.3–75.8 % less energy (NSDI'23)",
-            f"{saved('Tesla V100')} less on a V100, {saved('Tesla P100')} on a P100, for least energy; regret "
-            + target("power_limits-batch", "regret in energy"),
+            f"{saved('Tesla V100')} less energy on a V100, {saved('Tesla P100')} on a P100; "
+            + target("power_limits-batch", "regret in energy")
+            + " more than the best choice (mean)",
             "`python benchmarks/power_limits.py`",
             f"{REPRODUCED} on its traces; without Zeus's search over recurring jobs",
         ],
@@ -244,7 +268,7 @@ def power_report() -> tuple[str, list[Row], list[str]]:
                 "optimizer for each network (`studies.power.optimizers`)"
             ),
             f"{POWER_STUDY}; `python -m clockwatt.studies.power.ecg_cinc17 --data DIR --optimizer rmsprop`",
-            f"{VIRTUAL}, on data of this shape: CinC17 itself was not at hand; one label a recording",
+            f"{VIRTUAL}, on generated data of this shape, since CinC17 was not at hand; each recording has one label",
         ],
         [
             "jitter of power readings",
@@ -257,8 +281,8 @@ def power_report() -> tuple[str, list[Row], list[str]]:
             "cumulative energy",
             "to the longest run, Σ Δt·P",
             (
-                "figure `cumulative_energy`, trapezoid, to the longest run: one that is over keeps its energy; "
-                "in `runs.parquet` `energy_summed_j` (Σ Δt·P) beside `energy_j`"
+                "figure `cumulative_energy` (trapezoids); shorter runs keep their energy until the longest ends; "
+                "`runs.parquet` has `energy_summed_j` (Σ Δt·P) and `energy_j`"
             ),
             POWER_STUDY,
             VIRTUAL,
@@ -284,12 +308,16 @@ def power_report() -> tuple[str, list[Row], list[str]]:
         [
             "outlook: select the best platform and run",
             "proposed",
-            "`recommend` selects, runs or submits, records, and compares with the prediction",
+            "`recommend --run` selects, runs or submits the job, records it, and compares it with the prediction",
             "`clockwatt recommend NETWORK --run --slurm -- python train.py`",
             f"{REPRODUCED}; on a Slurm of one node with a virtual GPU (`tests/slurm/test_recommend_run.py`)",
         ],
     ]
-    return "Report on power limits", rows, ["Its published values are not part of this project."]
+    return (
+        "Report on power limits",
+        rows,
+        ["The report's own values were not at hand, so only its methods are compared."],
+    )
 
 
 def temperature() -> tuple[str, list[Row], list[str]]:
@@ -301,6 +329,10 @@ def temperature() -> tuple[str, list[Row], list[str]]:
 
     (h100,) = {row[0] for row in read("thermal_moment")["rows"] if str(row[0]).startswith("workloads on ")}
 
+    def several_data(model: str, inputs: str) -> str:
+        data = (h100, "operations on H100", "operations on H200", "loads on a virtual A30")
+        return "; ".join(f"{one}: {moment(one, model, inputs)} °C" for one in data)
+
     def busy(name: str) -> str:
         return cell("thermal_moment-workloads", [name], "GPU busy (%)")
 
@@ -309,7 +341,7 @@ def temperature() -> tuple[str, list[Row], list[str]]:
 
     def recorded(name: str) -> str:
         seconds = cell("thermal_moment-workloads", [name], "readings")
-        return f"{OTHER_CARD}: {seconds} s of it, in 3 turns; all of it was not run (see below)"
+        return f"{OTHER_CARD}: ran for {seconds} s (3 turns), not to its end (see below)"
 
     def whole(column: str) -> str:
         return cell("black_scholes", [], column)
@@ -322,20 +354,28 @@ def temperature() -> tuple[str, list[Row], list[str]]:
 
     rows = [
         [
-            "RMSE of temperature, five regressions",
-            "power alone 2.64 / 7.92 °C on one / several workloads, all sensors 0.80 / 5.22, LSTM 0.42; rows shuffled",
-            "; ".join(
-                f"{data}: power {moment(data, 'linear', 'power')}, all sensors {moment(data, 'XGBoost', 'all sensors')}"
-                for data in (h100, "operations on H100", "operations on H200", "loads on a virtual A30")
-            )
-            + "; LSTM of the next reading: "
-            + "; ".join(
-                f"{data} {moment(data, 'lstm, next reading', 'all sensors')}"
-                for data in (h100, "loads on a virtual A30")
-            )
-            + "; runs and workloads held out: [Temperature](temperature.md)",
+            "RMSE of temperature from power alone (linear)",
+            "2.64 °C on one workload, 7.92 °C on several; rows shuffled",
+            several_data("linear", "power"),
             MOMENT,
-            f"{OTHER_CARD}: workloads in turns of 6 s, too short for an LSTM and for warming up over minutes",
+            SHORT_TURNS,
+        ],
+        [
+            "the same from all sensors (XGBoost)",
+            "0.80 °C on one workload, 5.22 °C on several",
+            several_data("XGBoost", "all sensors"),
+            MOMENT,
+            SHORT_TURNS,
+        ],
+        [
+            "the same by an LSTM, which forecasts the next reading",
+            "0.42 °C",
+            "; ".join(
+                f"{data}: {moment(data, 'lstm, next reading', 'all sensors')} °C"
+                for data in (h100, "loads on a virtual A30")
+            ),
+            MOMENT,
+            f"{SHORT_TURNS}, and too short for an LSTM",
         ],
         [
             "goal of 0.1 °C",
@@ -414,8 +454,9 @@ def temperature() -> tuple[str, list[Row], list[str]]:
         ],
     ]
     notes = [
-        "Numbers of the H200 and the virtual A30: [Temperature](temperature.md).",
-        "Workloads of the study run for minutes. All but Black–Scholes ran for seconds: GPU time was short.",
+        "RMSE of ours: rows shuffled, on one workload / on all; –: too few readings.",
+        "[Held-out runs and workloads](temperature.md#temperature-from-other-sensors-at-the-same-moment-rmse-in-c).",
+        "In the study, workloads run for minutes. All but Black–Scholes ran for seconds here: GPU time was short.",
         "Seconds show GPU use and power. They do not show how a card warms up over minutes.",
         "To run them whole: `studies.workloads: {workloads: [distance_original], seconds: null}`.",
     ]
@@ -435,16 +476,16 @@ def assignment() -> tuple[str, list[Row], list[str]]:
         [
             "tasks 1 and 2: memory until it ends",
             "n convolutions, m linear layers at (16, 64, 112, 112)",
-            "this network is shipped; the largest n, and the split over two H100, are predicted before the run",
+            "this network is shipped; the largest n that fits, and the split over two H100s, are predicted (below)",
             "[Fill a GPU, and split over two](../how-to/use-several-gpus.md#fill-a-gpu-and-split-over-two)",
-            f"{PARTLY}: predicted; no GPU was at hand long enough to measure it; {MEASURES}",
+            NOT_MEASURED,
         ],
         [
             "task 2: four single layers at (256, 3, 224, 224), linear 25,088 → 4,096",
             "memory and power drawn",
             "time, energy, power and memory of each layer on an H100 and an H200, in the table and figure below",
             "`python benchmarks/single_layers.py`",
-            f"{PARTLY}: predicted; no GPU was at hand long enough to measure it; {MEASURES}",
+            NOT_MEASURED,
         ],
         [
             "task 3: VGG-16 with max-pool before ReLU, batch 128",
@@ -509,7 +550,7 @@ def proposal() -> tuple[str, list[Row], list[str]]:
         [
             "spread of cards of one model",
             "8 % on average, 22 % at most (SC22)",
-            "highest less lowest card, over the median, by operation: "
+            "(max − min) / median, by operation: "
             + "; ".join(
                 f"{gemm(gpu, 'cards')} {gpu}s {spread(gpu, 'time')} in time, {spread(gpu, 'power')} in power"
                 for gpu in ("H100", "H200")
@@ -529,7 +570,7 @@ def proposal() -> tuple[str, list[Row], list[str]]:
         [
             "spread of GEMM over a fleet",
             "up to 14 % (PRISM)",
-            "a linear layer at the power limit, highest less lowest card, over the median: "
+            "time of a linear layer at the power limit, (max − min) / median: "
             + ", ".join(f"{gemm(gpu)} %" for gpu in ("H100", "H200"))
             + f" on {gemm('H100', 'cards')} H100 and {gemm('H200', 'cards')} H200",
             "`python benchmarks/card_variance.py`; your own cards: `snakemake study_survey`",

@@ -62,6 +62,22 @@ PAGES = {
 }
 """Page to its title and the question that it answers."""
 LEGENDS = {
+    "reproductions": (
+        "The studies: a thesis, a report, a temperature study, an assignment and a proposal. Each has a table.",
+        "*Theirs* is what the study states, *ours* what clockwatt gives. Tables with details follow.",
+        "*Reproduced*: on the study's data, or with its method. *Partly*: the verdict names what is missing.",
+        "*On another card*: measured on other GPUs than in the study, so values differ.",
+        "*Built; run on a virtual card only*: the code was not yet run on a real GPU.",
+    ),
+    "several-gpus": (
+        "Networks were drawn in three sets. Each was predicted, then measured: *blind* predictions came first.",
+        "Strategies: `ddp`, `fsdp` and `pipeline` on two GPUs; `one`: the same network on one GPU.",
+        "Then follow the assignment's experiment (VGG-16), many nodes, and every single step.",
+    ),
+    "cards": (
+        "A *card* is one physical GPU, a *session* one job on it. SD: standard deviation.",
+        "*Planted*: a difference that was added to data or given to virtual cards, to see whether it is found.",
+    ),
     "unseen-networks": (
         "Each set of networks was drawn by a seed and measured on its day.",
         "*Host calibrated*: predicted with `--host` and a profile of the measuring host.",
@@ -87,7 +103,7 @@ def pages() -> dict[str, str]:
     """Return every page of results in Markdown, by its file name."""
     files = sorted(RESULTS.glob("*.json"))
     results = [json.loads(file.read_text(encoding="utf-8")) | {"file": file.name} for file in files]
-    results.sort(key=lambda result: -len(result["targets"]))
+    results.sort(key=lambda result: (-len(result["targets"]), not result["file"].startswith(result["page"])))
     unknown = {result["page"] for result in results} - PAGES.keys()
     if unknown:
         raise SystemExit(f"error: no page {', '.join(sorted(unknown))} (benchmarks/results). Add it to PAGES.")

@@ -42,9 +42,9 @@ SETS = {
 }
 """What was measured, by the names of the files."""
 NOTES = (
-    "`third`: predicted before it was measured; `revised`: also before, with host costs revised by the first two sets.",
+    "`third`: with host costs as before the first two sets; `revised`: with host costs fitted to them.",
     "`calibrated`: with profiles of the host and the links measured minutes before the steps.",
-    "`before-calibrated`: the same profiles, with host costs as they were before the revision.",
+    "`before-calibrated`: the same profiles, with the host costs of `third`.",
 )
 
 
@@ -188,7 +188,7 @@ def score(measured: Path, predicted: list[Path], blind_files: int) -> None:
         targets=blind,
         notes=(
             "Ratio to one GPU: time over the time of the same network on one GPU, predicted and measured.",
-            "Targets are those of the first predictions, without the steps on one GPU.",
+            "The targets of this set are those of its first rows (blind), for all steps on two GPUs.",
             f"Kernels > {COMPUTING:.0%}: steps in which each GPU runs kernels for this share of the time, or longer.",
             f"Networks: {', '.join(dict.fromkeys(network for network, _ in steps))}.",
             "Blind: predicted before the measurement. `again`: predicted afterwards, with the present version.",
