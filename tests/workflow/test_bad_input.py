@@ -105,9 +105,7 @@ def test_a_data_folder_that_is_not_there_is_refused_before_anything_runs(workdir
     key = "studies.power.data.dense_512"
     fix = f"Give one with the data, or leave {key} out to have data made."
     assert said == f"config.yaml: {key}: nowhere is no folder here. {fix}"
-    for options in ((), ("-n", "study_power")):
-        assert said in fails(workdir, *options)
-    assert not (workdir.path / "results").exists()
+    assert said in fails(workdir, "-n", "study_power")
     (workdir.path / "nowhere").mkdir()
     workdir.run("-n", "study_power")
 

@@ -60,12 +60,9 @@ def test_grouped_queries_in_half_precision_are_laid_out_as_flash_attention_does(
     assert [found for operation in operations.values() for found in mismatches(operation, pass_)] == []
 
 
-@pytest.mark.parametrize("name", ["bert_base", "gpt2"])
-def test_a_training_pass_runs(name):
-    built = build_network(network(name), "cpu", pass_="training", training=TrainingConfig())
-    head = built.module.get_parameter(
-        "model.bert.embeddings.word_embeddings.weight" if name == "bert_base" else "model.transformer.wte.weight"
-    )
+def test_a_training_pass_runs():
+    built = build_network(network("gpt2"), "cpu", pass_="training", training=TrainingConfig())
+    head = built.module.get_parameter("model.transformer.wte.weight")
     built.call()
     assert head.grad is not None
     assert head.grad.any()

@@ -54,6 +54,7 @@ trainer.fit(module, torch.utils.data.DataLoader(data, batch_size=8))
         ("transformers", "--torch_compile --torch_compile_mode reduce-overhead", "reduce-overhead", ""),
         ("transformers", "--save_strategy steps --save_steps 1 --eval_strategy steps --eval_steps 1", "", "Evaluation"),
         ("lightning", "inner", "compile", ""),
+        ("lightning", "torch.compile", "compile", ""),
         ("lightning", "Module.compile", "", "not called as a module: that part is eager"),
     ],
 )
@@ -67,20 +68,6 @@ def test_trainers_compile_as_on_a_gpu(
     assert run.answer.execution.partition("+")[2] == mode
     assert run.answer.input_shape[0] == 8
     assert message in " ".join(run.answer.warnings)
-    assert not [*tmp_path.rglob("*.safetensors")]
-
-
-@pytest.mark.usefixtures("ready")
-@pytest.mark.parametrize(("trainer", "argument"), [("transformers", "--torch_compile"), ("lightning", "torch.compile")])
-def test_preflight_of_a_trainer(trainer: str, argument: str, tmp_path: Path) -> None:
-    pytest.importorskip(trainer)
-    script = tmp_path / "train.py"
-    given = arguments_of(trainer, argument, tmp_path)
-    ended = preflight(script, OF_TRAINERS[trainer], "--json", "--", sys.executable, str(script), *given)
-    assert ended.returncode == 0, ended.stderr
-    answer = json.loads(ended.stdout)
-    assert answer["execution"].partition("+")[2] == "compile"
-    assert answer["input_shape"][0] == 8
     assert not [*tmp_path.rglob("*.safetensors")]
 
 

@@ -157,6 +157,7 @@ def campaign(**study):
     return config.parse(content)
 
 
+@pytest.mark.usefixtures("ready")
 def test_the_study_records_names_what_failed_goes_on_where_it_was_and_draws(tmp_path, capfd):
     asked = {"workloads": ["sepia", "distance"], "seconds": 1.2, "rest_to_c": None, "idle_s": 0.5}
     with pytest.raises(ClockwattError, match=r"sepia \(status 1\) failed on v"):

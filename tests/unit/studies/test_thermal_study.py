@@ -3,8 +3,6 @@
 import json
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -467,13 +465,3 @@ def test_another_gpu_gets_the_network_of_its_model_and_an_unknown_model_is_named
     )
     with pytest.raises(ClockwattError, match="no such GPU was fitted; the fit knows virtual A30"):
         answers.forecast(made.study.fitted["rc"], replace(sister, gpu_name="NVIDIA B300"), 30.0)
-
-
-def test_nothing_but_recurrent_networks_imports_torch() -> None:
-    program = (
-        "import sys, clockwatt.studies.thermal.fit, clockwatt.studies.thermal.answers, clockwatt.cli.thermal, "
-        "clockwatt.studies.thermal.influence, clockwatt.studies.thermal.figures; "
-        "print({'torch', 'pynvml'} & set(sys.modules))"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (0, "set()\n"), done.stderr

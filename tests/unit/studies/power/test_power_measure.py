@@ -140,6 +140,7 @@ def test_shipped_training_steps_are_those_of_the_networks(tmp_path):
         assert fresh.equals(shipped), f"{name}: run python -m clockwatt.studies.power.steps"
 
 
+@pytest.mark.usefixtures("ready")
 def test_a_script_is_run_and_recorded_on_a_gpu_that_is_there(tmp_path):
     study = {
         "networks": ["dense_512"], "gpus": {"a30": {"power_limits_w": [100]}}, "repetitions": 1, "epochs": 2,
@@ -159,6 +160,7 @@ def test_a_script_is_run_and_recorded_on_a_gpu_that_is_there(tmp_path):
     assert summary["name"] == run.name
 
 
+@pytest.mark.usefixtures("ready")
 def test_a_script_that_fails_ends_the_study_with_what_to_do(tmp_path):
     asked = campaign(networks=["dense_512"], data={"dense_512": "/nowhere"}, repetitions=1, idle_s=0.3)
     run = planned_runs(asked, "a30")[0]

@@ -23,7 +23,7 @@ from clockwatt.studies.power.virtual import StudyGpu
 from clockwatt.telemetry.logger import virtual_logger
 from support.power_study import campaign
 
-LIMITS_W = list(range(100, 165, 5))
+LIMITS_W = list(range(100, 165, 10))
 CLOCKS_MHZ = list(range(510, 1411, 90))
 SETTLED_S, SEEN_S = 0.2, 3.0
 
@@ -64,7 +64,7 @@ def fits(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
     folder = tmp_path_factory.mktemp("fits")
     gpus = {"a30": {"power_limits_w": LIMITS_W, "clocks_mhz": CLOCKS_MHZ}}
     networks = ["ecg_resnet", "dense_16384"]
-    measure_study(campaign(gpus=gpus, networks=networks, epochs=8), "a30", folder)
+    measure_study(campaign(gpus=gpus, networks=networks, epochs=8, repetitions=1), "a30", folder)
     runs, _, _ = tables.read(folder)
     return analysis.fits(runs, analysis.summary(runs)).set_index(["network", "setting", "objective"])
 
