@@ -102,7 +102,7 @@ def main() -> None:
         notes=[
             "Standard deviations with 95 % intervals (profile likelihood); the change with temperature is removed.",
             "Outliers: false discoveries held to 5 % (Benjamini–Hochberg), by the median absolute deviation.",
-            "Seven H200s draw 9 to 12 % less power in ReLU, four of them are 0.5 % slower: perhaps another kind.",
+            "Seven H200s draw 9 to 12 % less power in ReLU, four of them are 0.5 % slower: perhaps another variant.",
             *notes,
         ],
         hardware=hardware,

@@ -52,7 +52,7 @@ def main() -> None:
             f"SGD; the SM clock was {ranks['sm_clock_mhz'].min():.0f} MHz. Published values are of other GPUs.",
             "Two values are those of each GPU. NCCL kernels that wait for the other GPU count too.",
             "Occupancy and SM efficiency follow from launched blocks, as PyTorch's TensorBoard plugin computes them.",
-            "Deviation: of blocks of about 0.1 s.",
+            "Deviation of a step: between blocks of steps that take about 0.1 s.",
             f"Energy is that of the counter. Integrated power differs by at most {100 * integrated:.1f} %.",
             "![Energy of an item, and where it goes](two-h100s-energy.png)",
             "![Kernels and communications of VGG-16 on two GPUs](two-h100s-timeline.png)",

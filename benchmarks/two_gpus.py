@@ -57,7 +57,7 @@ def main() -> None:
         rows,
         notes=(
             "Energy and memory are those of one GPU.",
-            "Links and host are of another machine, where costs of DDP and FSDP2 were fitted to these networks, too.",
+            "Links and host costs were fitted on another machine, to steps of these networks too.",
             "The values seen are from another report, which does not state precision, optimizer or host.",
             "TF32 is assumed, AdamW for GPT-2, and SGD for the others.",
         ),

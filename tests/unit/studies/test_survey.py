@@ -103,7 +103,7 @@ def test_the_split_recovers_planted_deviations():
     for level, deviation in planted.items():
         assert parts.loc[level, "low"] < deviation < parts.loc[level, "high"], level
         assert parts.loc[level, "low"] <= parts.loc[level, "deviation"] <= parts.loc[level, "high"]
-    assert limits == ["Card and day: 16 of 16 cards were measured on one day only."]
+    assert limits == ["Not separated: card and day. 16 of 16 cards were measured on one day only."]
 
 
 def test_the_likelihood_is_that_of_the_whole_covariance_matrix():
@@ -136,7 +136,11 @@ def test_the_position_in_the_node_is_split_from_node_and_card(planted):
 def test_what_cannot_be_told_apart_is_named(fleet):
     levels, limits = variance.levels_of(fleet)
     assert levels == ["card"]
-    assert [limit.split(":")[0] for limit in limits] == ["Card and node", "Card and session", "Card and day"]
+    assert [limit.split(".")[0] for limit in limits] == [
+        "Not separated: card and node",
+        "Not separated: card and session",
+        "Not separated: card and day",
+    ]
 
 
 def test_false_discoveries_are_few_and_slow_cards_are_found():

@@ -103,7 +103,7 @@ def survey(paths: Sequence[Path]) -> Survey:
     if f"{variance.POSITION}_deviation" in split_parts:
         levels.append(variance.POSITION)
     else:
-        limits.append("Card and position: 3 nodes with cards at the same indices are needed.")
+        limits.append("Not separated: card and position. 3 nodes with cards at the same indices are needed.")
     cards = _cards(rows, observed, indices, pd.DataFrame(outlying), lost)
     cards["serial"] = cards["card"].map(rows.groupby("gpu_uuid")["file"].first()).map(serials(measured))
     return Survey(models[0], cards, split_parts, [*levels, variance.REST], limits, rows, observed, of_cards(measured))

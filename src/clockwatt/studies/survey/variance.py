@@ -231,14 +231,15 @@ def levels_of(rows: pd.DataFrame) -> tuple[list[str], list[str]]:
     if len(cards_of_host) >= _FEWEST_HOSTS and (cards_of_host > 1).any():
         levels.insert(0, "host")
     else:
-        limits.append(f"Card and node: {_FEWEST_HOSTS} nodes with several cards are needed.")
+        limits.append(f"Not separated: card and node. {_FEWEST_HOSTS} nodes with several cards are needed.")
     once = int((of_card["session"] == 1).sum())
     if once == len(of_card):
         levels.remove("session")
-    if once:
-        limits.append(f"Card and session: {once} of {len(of_card)} cards were measured in one session only.")
-    if one_day := int((of_card["day"] == 1).sum()):
-        limits.append(f"Card and day: {one_day} of {len(of_card)} cards were measured on one day only.")
+    one_day = int((of_card["day"] == 1).sum())
+    for what, fewest in (("in one session", once), ("on one day", one_day)):
+        if fewest:
+            how, shares = "Not" if fewest == len(of_card) else "Poorly", f"{fewest} of {len(of_card)} cards"
+            limits.append(f"{how} separated: card and {what.split()[-1]}. {shares} were measured {what} only.")
     return levels, limits
 
 
