@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -57,11 +58,13 @@ def preflight(
         changed = {_REQUEST: json.dumps(asked), "PYTHONPATH": os.pathsep.join(hooks)}
         ended = subprocess.run(command, env={**os.environ, **changed}, check=False).returncode
         if not told.exists():
-            fix = (
-                "See its message above. Correct the program or its arguments, or install its packages here."
-                if ended
-                else "Give a script that trains, or infers, with a torch.nn.Module on a CUDA device."
-            )
+            program = Path(shutil.which(command[0]) or command[0])
+            if ended and program.name.startswith("python") and program.parent != Path(sys.executable).parent:
+                fix = f"It ran with {program}, without the packages of clockwatt. Give {sys.executable} instead."
+            elif ended:
+                fix = "See its message above. Correct the program or its arguments, or install its packages here."
+            else:
+                fix = "Give a script that trains, or infers, with a torch.nn.Module on a CUDA device."
             raise ClockwattError(
                 f"{' '.join(command)}: ended with status {ended} before a network ran on the GPU. {fix}"
             )

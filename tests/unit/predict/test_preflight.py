@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import venv
 from pathlib import Path
 
 import pytest
@@ -201,3 +202,12 @@ def test_preflight_of_a_script_without_a_gpu(tmp_path: Path) -> None:
     ended = preflight(script, "print('nothing')\n", "--", sys.executable, str(script))
     assert ended.returncode == 1
     assert "before a network ran on the GPU" in ended.stderr
+
+
+def test_preflight_names_the_python_to_run_with(tmp_path: Path) -> None:
+    venv.create(tmp_path / "other")
+    python = tmp_path / "other" / "bin" / "python"
+    script = tmp_path / "train.py"
+    ended = preflight(script, "import torch\n", "--", str(python), str(script))
+    assert ended.returncode == 1
+    assert f"It ran with {python}, without the packages of clockwatt. Give {sys.executable} instead." in ended.stderr
