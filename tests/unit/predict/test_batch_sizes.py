@@ -61,7 +61,7 @@ class Waits(torch.nn.Module):
 
 
 def sweep(network, pass_, tmp_path):
-    """Traces of all sizes, which sizes were traced for them, and a tracer."""
+    """Which sizes are traced, and of each other one what is derived and what tracing gives."""
     tracer, traced = NetworkTracer(tmp_path / "none", TrainingConfig()), []
 
     def trace(one):
@@ -69,24 +69,24 @@ def sweep(network, pass_, tmp_path):
         return tracer.trace(one, pass_)
 
     networks = [with_batch(network, size) for size in SIZES]
-    return trace_sizes(networks, SIZES, trace), traced, [tracer.trace(one, pass_) for one in networks]
+    given = zip(SIZES, networks, trace_sizes(networks, SIZES, trace), strict=True)
+    return traced, [(one, tracer.trace(other, pass_)) for size, other, one in given if size not in traced]
 
 
-@pytest.mark.parametrize("pass_", ["inference", "training"])
 @pytest.mark.parametrize(
-    "content",
+    ("content", "pass_"),
     [
-        {"name": f"{__name__}:residual", "input": SMALL},
-        {"name": f"{__name__}:shuffled", "input": SMALL},
-        GPT2,
-        {"name": f"{__name__}:Recurrent", "input": [2, 5, 8]},
+        ({"name": f"{__name__}:residual", "input": SMALL}, "training"),
+        ({"name": f"{__name__}:shuffled", "input": SMALL}, "inference"),
+        (GPT2, "training"),
+        ({"name": f"{__name__}:Recurrent", "input": [2, 5, 8]}, "inference"),
     ],
     ids=["resnet", "shufflenet", "gpt2", "lstm"],
 )
 def test_what_is_derived_is_what_is_traced(content, pass_, tmp_path):
-    derived, traced, true = sweep(parse_network(content, "test"), pass_, tmp_path)
-    assert len(traced) < len(SIZES)
-    for one, other in zip(derived, true, strict=True):
+    _, derived = sweep(parse_network(content, "test"), pass_, tmp_path)
+    assert derived
+    for one, other in derived:
         assert one.network == other.network
         pd.testing.assert_frame_equal(one.calls, other.calls, check_dtype=False)
         pd.testing.assert_frame_equal(
@@ -99,11 +99,8 @@ def test_what_is_derived_is_what_is_traced(content, pass_, tmp_path):
 @pytest.mark.parametrize("name", ["Halves", "Waits"])
 def test_what_depends_on_the_batch_in_another_way_is_traced_at_each_size(name, tmp_path):
     network = parse_network({"name": f"{__name__}:{name}", "input": [2, 16]}, "test")
-    derived, traced, true = sweep(network, "inference", tmp_path)
+    traced, _ = sweep(network, "inference", tmp_path)
     assert sorted(traced) == SIZES
-    for one, other in zip(derived, true, strict=True):
-        assert list(one.operations["spec"]) == list(other.operations["spec"])
-        assert one.memory == other.memory
 
 
 def test_many_sizes_of_a_module_are_a_frame(made):
