@@ -14,6 +14,8 @@ from clockwatt.schema.execution import ExecutionSettings
 
 NETWORKS_AT_MOST = 4
 _LABEL_PT = 6
+_EDGE = 0.3
+"""Share of a panel's width from its left or right axis in which a centred label could cross the axis."""
 _KEY = ["gpu", "network_id", "execution", "compared"]
 _PANEL = ["kind", "network_id", "compared"]
 
@@ -154,7 +156,10 @@ def _panel(axes: Axes, own: pd.DataFrame, gpus: Gpus) -> None:
 
 
 def _label(axes: Axes, best: pd.DataFrame) -> None:
-    """Label the operating points of the front: least energy below, least time above, others where labels fit."""
+    """Label the operating points of the front: least energy below, least time above, others where labels fit.
+
+    A label near the left or right axis begins or ends near its point.
+    """
     taken: list[tuple[float, float]] = []
     apart = 2.4 * _LABEL_PT * axes.figure.dpi / 72
     for place in [len(best) - 1, *range(len(best) - 1)]:
@@ -163,7 +168,9 @@ def _label(axes: Axes, best: pd.DataFrame) -> None:
         if place in (0, len(best) - 1) or all(np.hypot(x - other, y - below) > 2 * apart for other, below in taken):
             taken.append((x, y))
             above = place < len(best) - 1
+            across = axes.transAxes.inverted().transform((x, y))[0]
+            side, shift = ("left", -9) if across < _EDGE else ("right", 9) if across > 1 - _EDGE else ("center", 0)
             axes.annotate(
-                row["points"], (row["time_s"], row["energy_j"]), xytext=(0, 6 if above else -6), fontsize=_LABEL_PT,
-                textcoords="offset points", ha="center", va="bottom" if above else "top", zorder=5,
+                row["points"], (row["time_s"], row["energy_j"]), xytext=(shift, 6 if above else -6), fontsize=_LABEL_PT,
+                textcoords="offset points", ha=side, va="bottom" if above else "top", zorder=5,
             )  # fmt: skip

@@ -7,11 +7,12 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from clockwatt.dataset.build import build_dataset
-from clockwatt.figures import draw, style
+from clockwatt.figures import draw, pareto_front, style
+from clockwatt.figures.gpus import Gpu, Gpus
 from clockwatt.figures.names import PER_PASS, QUESTIONS
-from clockwatt.figures.pareto_front import front
 from clockwatt.predict.fit import fit
 from clockwatt.predict.validate import validate
 from support import synthetic
@@ -172,9 +173,28 @@ def test_labels_of_logarithmic_axes_are_few_and_inside(low, span, at_most):
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=20))
 def test_pareto_front_is_what_no_other_beats(points):
     time, energy = np.array(points, dtype=float).T
-    best = {points[position] for position in front(time, energy)}
+    best = {points[position] for position in pareto_front.front(time, energy)}
     beaten = {p for p in points for q in points if q != p and q[0] <= p[0] and q[1] <= p[1]}
     assert best == set(points) - beaten
+
+
+def test_labels_of_a_pareto_front_stay_in_their_panels():
+    points = [("a30", 1.0, 3.0, "sm1110 to sm1440"), ("a30", 1.1, 2.0, "sm780"), ("rtx2080ti", 2.5, 9.0, "sm1500")]
+    data = pd.DataFrame([
+        {"kind": "virtual", "gpu": gpu, "network_id": f"resnet{n}-32x3x64x64-float32", "execution": "tf32",
+         "compared": "tf32", "time_s": n * time, "energy_j": energy, "time_error_s": 0.0, "energy_error_j": 0.0,
+         "points": words, "front": gpu == "a30"}
+        for n in (1, 2, 3) for gpu, time, energy, words in points
+    ])  # fmt: skip
+    gpus = Gpus([Gpu("a30", virtual=True), Gpu("rtx2080ti", virtual=True)])
+    with style.styled():
+        figure = pareto_front.draw(data, gpus)
+        style.settle(figure)
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    for axes in figure.axes:
+        panel = axes.get_window_extent(renderer)
+        assert len(axes.texts) == 2
+        assert all(label.get_window_extent(renderer).x0 >= panel.x0 for label in axes.texts)
 
 
 @pytest.mark.parametrize(("value", "words"), [(0, "0 %"), (20, "+20 %"), (-2.5, "\N{MINUS SIGN}2.5 %"), (-1e-12, None)])
