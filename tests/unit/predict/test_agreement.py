@@ -1,4 +1,4 @@
-"""Random questions to the shipped data: all commands, the page, JSON and Python give the same answer."""
+"""200 random questions to the shipped data: all commands, the page, JSON and Python give the same answer."""
 
 import json
 import random
@@ -20,7 +20,7 @@ from clockwatt.schema import layout
 from clockwatt.schema.execution import of_variant
 from clockwatt.schema.records import NETWORK_SCHEMA
 
-QUESTIONS, NETWORKS = 25, 8
+QUESTIONS, NETWORKS = 200, 8
 OF_DEFAULT_PRECISION = "vit_b_16-32x3x224x224-float32"
 _LAST_BIT = 1e-6
 
