@@ -6,7 +6,7 @@ import pytest
 from support.workdir import Workdir
 
 NETWORK = {"name": "squeezenet1_1", "input": [4, 3, 32, 32]}
-STUDY = {"networks": [NETWORK], "counts": [1, 2], "seconds": 0.1, "profile_steps": 1, "idle_s": 0.4}
+STUDY = {"networks": [NETWORK], "counts": [1, 4], "seconds": 0.1, "profile_steps": 1, "idle_s": 0.4}
 
 
 @pytest.fixture(scope="module")
@@ -14,7 +14,7 @@ def made(tmp_path_factory):
     """A campaign whose study has been made, and what Snakemake printed."""
     workdir = Workdir(tmp_path_factory.mktemp("parallel"))
     workdir.configure({
-        "gpus": {"a30": {"device": "virtual:a30", "count": 2}},
+        "gpus": {"a30": {"device": "virtual:a30", "count": 4}},
         "networks": [NETWORK],
         "studies": {"parallel": STUDY},
     })  # fmt: skip
@@ -25,7 +25,7 @@ def made(tmp_path_factory):
 def test_the_study_of_several_gpus_runs_on_cpu_processes(made):
     folder = made.path / "results/studies/parallel/a30"
     table = pd.read_csv(folder / "table.csv")
-    ways = {("single", 1)} | {(strategy, 2) for strategy in ("ddp", "fsdp", "pipeline")}
+    ways = {("single", 1)} | {(strategy, 4) for strategy in ("ddp", "fsdp", "pipeline")}
     assert set(zip(table["strategy"], table["gpus"], strict=True)) == ways
     assert table["virtual"].all()
     assert table["epoch_j"].notna().all()
