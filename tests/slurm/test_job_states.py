@@ -143,6 +143,7 @@ def test_a_job_that_the_controller_forgot_fails(cluster, tmp_path):
     # as if it had been submitted a minute ago: until then nobody calls it forgotten
     job, comment, second = submitted.read_text().rstrip("\n").split("\t")
     submitted.write_text(f"{job}\t{comment}\t{int(second) - 60}\n")
+    time.sleep(10)  # the executor asks meanwhile, and nobody answers
     cluster.start_slurmctld()
     try:
         said, _ = snakemake.communicate(timeout=ENDS_WITHIN_S)
