@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from clockwatt.errors import ClockwattError as ClockwattError
     from clockwatt.predict.api import Predictors as Predictors
     from clockwatt.predict.api import compare as compare
+    from clockwatt.predict.api import layers as layers
     from clockwatt.predict.api import load as load
     from clockwatt.predict.api import predict as predict
     from clockwatt.predict.api import recommend as recommend
@@ -39,6 +40,7 @@ _PUBLIC = {
     "OperatingPoint": "clockwatt.config",
     "Predictors": "clockwatt.predict.api",
     "compare": "clockwatt.predict.api",
+    "layers": "clockwatt.predict.api",
     "load": "clockwatt.predict.api",
     "mark": "clockwatt.telemetry.injected.clockwatt_injected.marks",
     "phase": "clockwatt.telemetry.injected.clockwatt_injected.marks",

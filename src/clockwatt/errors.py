@@ -37,7 +37,7 @@ class RequestError(ClockwattError):
     """
 
     def __init__(self, text: str) -> None:
-        super().__init__(_FIELD.sub(r"\1", text))
+        super().__init__(_FIELD.sub(lambda field: _IN_PYTHON.get(field[1], field[1]), text))
         self.text = text
 
     def as_options(self) -> str:
@@ -55,8 +55,12 @@ _OPTIONS = {
     "stages": "stage",
     "counts": "gpus-per-node",
     "strategies": "strategy",
+    "training": "pass training",
 }
 """Options of the command line that do not go by the name of their field."""
+
+_IN_PYTHON = {"training": "training=True"}
+"""What the Python API takes that is no field."""
 
 _FIELD = re.compile(r"\{([a-z_0-9]+)\}")
 

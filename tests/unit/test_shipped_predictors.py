@@ -156,7 +156,7 @@ def test_without_a_campaign_the_shipped_ones_answer():
 
 
 def test_a_network_that_was_not_measured_needs_its_input():
-    with pytest.raises(clockwatt.ClockwattError, match=r"resnet152: .* input 32,3,224,224"):
+    with pytest.raises(clockwatt.ClockwattError, match=r"resnet152: .* such as 32,3,224,224"):
         clockwatt.load().predict("resnet152", gpu="h200")
 
 

@@ -97,7 +97,7 @@ def parse_network(content: Any, source: str) -> NetworkConfig:
     try:
         return NetworkConfig.model_validate(content)
     except ValidationError as error:
-        _raise_readable(error, source)
+        _raise_readable(error, source, NetworkConfig)
 
 
 def dump(config: CampaignConfig) -> str:
@@ -110,8 +110,8 @@ def json_schema() -> str:
     return json.dumps(CampaignConfig.model_json_schema(), indent=2) + "\n"
 
 
-def _raise_readable(error: ValidationError, source: str) -> NoReturn:
-    lines = [f"{_key(detail['loc'])}: {_explain(detail)}" for detail in error.errors()]
+def _raise_readable(error: ValidationError, source: str, model: type[BaseModel] = CampaignConfig) -> NoReturn:
+    lines = [f"{_key(detail['loc'])}: {_explain(detail, model)}" for detail in error.errors()]
     raise ConfigError(
         f"{source}: " + (lines[0] if len(lines) == 1 else "".join(f"\n  {line}" for line in lines))
     ) from None
@@ -124,10 +124,10 @@ def _key(location: tuple[int | str, ...]) -> str:
     return key or "config"
 
 
-def _explain(detail: Any) -> str:
+def _explain(detail: Any, model: type[BaseModel]) -> str:
     match detail["type"]:
         case "extra_forbidden":
-            known = _known_keys(detail["loc"][:-1])
+            known = _known_keys(detail["loc"][:-1], model)
             close = difflib.get_close_matches(str(detail["loc"][-1]), known, n=1)
             return f"unknown key{f'; did you mean {close[0]!r}?' if close else '.'} Known keys here: {', '.join(known)}"
         case "missing":
@@ -143,9 +143,8 @@ def _explain(detail: Any) -> str:
             return f"{detail['input']!r} {message[0].lower()}{message[1:]}"
 
 
-def _known_keys(location: tuple[int | str, ...]) -> list[str]:
-    """Keys of the model that stands at `location`, found by walking the models; labels and numbers are no keys."""
-    model: type[BaseModel] = CampaignConfig
+def _known_keys(location: tuple[int | str, ...], model: type[BaseModel]) -> list[str]:
+    """Keys of the model at `location` below another one, found by walking them; labels and numbers are no keys."""
     for part in location:
         if part in model.model_fields:
             model = next(_models(model.model_fields[str(part)].annotation), model)

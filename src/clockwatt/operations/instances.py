@@ -64,12 +64,12 @@ class Instance:
         content: dict[str, Any] = {"name": name, "precision": [str(execution or chosen)]}
         if branch is not None:
             content["data_dependent_branch"] = branch
-        if list(described) == [""]:
-            only = described[""]
-            only_dtype = "int64" if only.get("below") else "float"
-            content |= {"input": only["shape"], "input_dtype": only_dtype, "input_below": only.get("below")}
+        only = described.get("", {})
+        below, kind = only.get("below"), str(only.get("dtype", "float"))
+        if {"shape"} <= only.keys() <= {"shape", "dtype", "below"} and (kind == "int64" if below else "float" in kind):
+            content |= {"input": only["shape"], "input_dtype": "int64" if below else "float", "input_below": below}
         else:
-            content["inputs"] = described
+            content["inputs"] = {keyword or "0": one for keyword, one in described.items()}
         self.config: NetworkConfig = config.parse_network(content, source=f"network {name}")
 
     def under(self, execution: ExecutionSettings) -> Instance:
@@ -100,16 +100,22 @@ class Instance:
     def _input(self, name: str, given: Any, dtype: str) -> dict[str, Any]:
         """An input as `InputConfig` has it."""
         if isinstance(given, Mapping):
-            return dict(given)
+            described = dict(given)
+            if isinstance(given.get("dtype"), torch.dtype):
+                described["dtype"] = str(given["dtype"]).removeprefix("torch.")
+            if described.get("dtype") == "int64" and self._rows():
+                described.setdefault("below", self._rows())
+            return described
         if isinstance(given, torch.Tensor):
             try:
                 given_dtype = dtype_name(given.dtype)
             except NotEncodableError as error:
                 raise RequestError(f"inputs {name}: is of {error}.") from None
-            described: dict[str, Any] = {"shape": list(given.shape)}
+            described = {"shape": list(given.shape)}
             if given_dtype == "int64":
                 return described | {"dtype": "int64", "below": self._below(given)}
-            return described if given_dtype == dtype else described | {"dtype": given_dtype}
+            is_cast = given_dtype == dtype or (self._dtype is not None and given.is_floating_point())
+            return described if is_cast else described | {"dtype": given_dtype}
         if isinstance(given, list | tuple | torch.Size) and all(isinstance(size, Integral) for size in given):
             shape = {"shape": [int(size) for size in given]}
             keyword = name or next(iter(inspect.signature(self._module.forward).parameters), "")

@@ -212,6 +212,14 @@ class Answer:
     memory: PassMemory | None = None
     detail: Detail | None = field(default=None, repr=False, compare=False)
 
+    def __repr__(self) -> str:
+        """Return a line: what was asked, and its cost."""
+        known = ((name, getattr(self, name)) for name in QUANTITIES)
+        costs = ", ".join(f"{name}={value:.4g}" for name, value in known if value is not None)
+        gpu = f"virtual {self.gpu}" if self.virtual else self.gpu
+        where = f"{self.network_id}, {self.pass_}, {self.execution}, {gpu} at {self.point}"
+        return f"<Answer {where}: {costs}, {self.source}>"
+
     @property
     def modelled(self) -> Estimate:
         """The pass as the sum of its operations, composed or predicted."""

@@ -6,13 +6,14 @@ import functools
 import itertools
 import math
 import os
+import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clockwatt.config import NetworkConfig, OperatingPoint, Pass
-from clockwatt.errors import DataFileError, RequestError
+from clockwatt.errors import ClockwattError, DataFileError, RequestError
 from clockwatt.predict.all_gpus import AllGpus
 from clockwatt.predict.answer import Answer, to_frame
 from clockwatt.predict.answerer import Overview
@@ -39,13 +40,17 @@ _NOT_OF_ALL = {
     **dict.fromkeys(_OF_A_CHOICE, "is of recommend"),
     **dict.fromkeys(("gpus_per_node", *PARALLEL), "is of predict"),
     **dict.fromkeys(("counts", "strategies"), "is of recommend"),
+    "batch": "is of predict",
+    "batch_size": "is not known: write batch, such as batch=[8, 64]",
+    "depth": "is of layers",
+    **dict.fromkeys(("dtype", "tf32"), 'is not known: write precision, such as precision="bf16"'),
     **dict.fromkeys(("predictors_dir", "catalogue_dir", "validation_dir"), "is a folder: give it to `clockwatt.load`"),
     **dict.fromkeys(
         ("measure_missing", "measure_whole", "run", "config_file", "store_dir"),
         "is for measuring: run `clockwatt predict` or `recommend` with it",
     ),
 }
-"""Fields of a request that not every question takes, and the reason."""
+"""What not every question takes, and the reason."""
 _OF_ALL = (
     *("pass_", "precision", "operations", "optimizer", "accumulate", "clip_norm", "loss", "host", "gpus"),
     *("input_dtype", "input_below", "assume_branch", "cache_length"),
@@ -165,9 +170,13 @@ class Predictors(AllGpus):
         """
         if isinstance(network, Sequence) and not isinstance(network, str | bytes):
             beside = {"inputs": inputs, "gpu": gpu, "batch": batch, "gpus": gpus, "points": points, **question}
+            beside |= {} if point == "default" else {"point": point}
             for name in [name for name, value in beside.items() if value is not None]:
                 raise RequestError(f"{name} cannot be given with a list of questions. Give it in each question.")
-            return to_frame([self._one_of(one) for one in network])
+            answers = [self._answer_or_error_of(one) for one in network]
+            if answers and all(isinstance(one, ClockwattError) for one in answers):
+                raise RequestError(str(answers[0]))
+            return to_frame(answers)
         sizes = list(batch) if isinstance(batch, Iterable) else []
         if batch is not None and not sizes:
             raise RequestError(f"{{batch}} {batch!r}: give one or more sizes, such as [1, 8, 64].")
@@ -176,14 +185,20 @@ class Predictors(AllGpus):
         given = _Question.of(
             network,
             inputs,
+            ("relative_to", "gpus_per_node", *PARALLEL),
             gpus=gpus or gpu,
             points=points or point,
-            also=("relative_to", "gpus_per_node", *PARALLEL),
             **question,
         )
         if batch is None and gpus is None and points is None:
             return given.answer(self)
         return given.sweep(self, sizes or None)
+
+    def _answer_or_error_of(self, question: Any) -> Answer | ClockwattError:
+        try:
+            return self._one_of(question)
+        except ClockwattError as error:
+            return error
 
     def _one_of(self, question: Any) -> Answer:
         """Answer one question of a list, or one of two to compare."""
@@ -233,7 +248,7 @@ class Predictors(AllGpus):
         if not isinstance(limits, Limits):
             raise RequestError(f"limits {limits!r}: give clockwatt.Limits(max_slowdown=0.1, power_cap_w=300).")
         question |= {name: value for name, value in asdict(limits).items() if value != math.inf}
-        given = _Question.of(network, inputs, also=("relative_to", *_OF_A_CHOICE, *_OF_COUNTS), **question)
+        given = _Question.of(network, inputs, ("relative_to", *_OF_A_CHOICE, *_OF_COUNTS), **question)
         if given.request.counts:
             trace = functools.partial(given._trace, self)
             return recommend_parallel(self, given.request, given.network(self), trace)
@@ -258,6 +273,8 @@ class Predictors(AllGpus):
         ClockwattError
             As `predict`.
         """
+        if not (other is None or isinstance(other, str) or callable(other)):
+            raise RequestError(f"other {reprlib.repr(other)}: give a network; give the input as inputs.")
         if not isinstance(to, Mapping) or "relative_to" in question or (other is None and not to):
             raise RequestError('give what differs in the second pass as to={"gpu": "h100"}.')
         asked = {"network": network, "inputs": inputs, **question}
@@ -287,6 +304,8 @@ class Predictors(AllGpus):
         ClockwattError
             As `predict`.
         """
+        for name in question.keys() & {"gpus", "points"}:
+            raise RequestError(f"{name} is of predict: give one {name[:-1]}.")
         given = _Question.of(network, inputs, gpus=gpu, points=point, **question)
         return self.ask_layers(given.request, lambda pass_: given.trace(self, pass_), depth=depth)[1]
 
@@ -303,7 +322,7 @@ class Predictors(AllGpus):
         ClockwattError
             As `predict`.
         """
-        given = _Question.of(network, inputs, also=("relative_to",), **question)
+        given = _Question.of(network, inputs, ("relative_to",), **question)
         return self.overviews(given.request, trace=lambda pass_: given.trace(self, pass_))[0]
 
 
@@ -315,6 +334,11 @@ def predict(network: Any = None, inputs: Any = None, **question: Any) -> Any:
 def compare(network: Any, other: Any = None, inputs: Any = None, **question: Any) -> tuple[Answer, Answer]:
     """Compare with the campaign in results/, or with the predictors that are shipped; see `Predictors.compare`."""
     return _loaded(_campaign_version()).compare(network, other, inputs, **question)
+
+
+def layers(network: Any = None, inputs: Any = None, **question: Any) -> pd.DataFrame:
+    """Share a pass with the campaign in results/, or with the shipped predictors; see `Predictors.layers`."""
+    return _loaded(_campaign_version()).layers(network, inputs, **question)
 
 
 def recommend(network: Any = None, inputs: Any = None, **question: Any) -> Recommendation | ParallelRecommendation:
@@ -350,11 +374,12 @@ class _Question:
         cls,
         network: Any,
         inputs: Any,
+        also: Sequence[str] = (),
+        /,
         *,
         input: Any = None,  # noqa: A002  # as a campaign names it
         training: bool | None = None,
-        points: str | OperatingPoint | Sequence[str | OperatingPoint] = (),
-        also: Sequence[str] = (),
+        points: str | OperatingPoint | Sequence[str | OperatingPoint] | None = None,
         **fields: Any,
     ) -> _Question:
         if input is not None and inputs is not None:
@@ -366,9 +391,12 @@ class _Question:
             pass_ = TRAINING if training else INFERENCE
             if fields.setdefault("pass_", pass_) != pass_:
                 raise RequestError("training and pass_ contradict each other: give one of them.")
-        for name in (fields.keys() & Request.model_fields.keys()) - {*_OF_ALL, *also}:
+        for name in (fields.keys() & {*Request.model_fields, *_NOT_OF_ALL}) - {*_OF_ALL, *also}:
             raise RequestError(f"{name} {_NOT_OF_ALL.get(name, 'is not of this question')}.")
-        fields["points"] = tuple(map(str, [points] if isinstance(points, str | OperatingPoint) else points))
+        if not isinstance(points, str | OperatingPoint | Iterable | None):
+            raise RequestError(f"points {points!r}: give an operating point, such as sm1440, or several.")
+        listed = [points] if isinstance(points, str | OperatingPoint) else points or ()
+        fields["points"] = tuple(map(str, listed))
         if network is None or isinstance(network, str):
             return cls(Request.of(network=network, **typed_inputs(given), **fields), None)
         from clockwatt.operations.instances import Instance
@@ -424,6 +452,7 @@ class _Question:
         else:
             network = self.network(predictors)
             networks = [with_batch(network, size) for size in batch]
+            batch = [int(size) for size in batch]  # as of NumPy
             traced = trace_sizes(networks, batch, lambda one: self._trace(predictors, one, request.pass_))
         answers = predictors.answer_all(traced, gpus, request)
         asked = list(itertools.product(batch or [0], gpus, request.points))

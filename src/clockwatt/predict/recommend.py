@@ -414,7 +414,7 @@ def _closest(candidates: list[Answer], limits: Limits, fastest_s: float) -> str:
         ("among fast enough candidates, ", " or {max_slowdown}") if len(in_time) < len(candidates) else ("", "")
     )
     where = f"{least.expected.power_w:.0f} W, on {least.gpu} at {least.point}"
-    return f"{kept}the least mean power is {where}. Raise {{power_cap}}{more}"
+    return f"{kept}the least mean power is {where}. Raise {{power_cap_w}}{more}"
 
 
 def _known_regret(validation_dir: Path, best: Answer, objective: str) -> dict[str, Any] | None:

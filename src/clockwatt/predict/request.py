@@ -162,8 +162,12 @@ class Request(Model):
         given = {name: value for name, value in fields.items() if value is not None}
         for name in given.keys() & {"network", "precision", "optimizer"}:
             if not isinstance(given[name], str):
-                raise RequestError(f"{{{name}}} {given[name]!r}: give one name; for several, a list of requests.")
-        for name in given.keys() & {"inputs", "gpus", "points"}:
+                raise RequestError(
+                    f"{{{name}}} {given[name]!r}: give one name as a string; for several, a list of questions."
+                )
+        if isinstance(given.get("assume_branch"), bool):
+            given["assume_branch"] = str(given["assume_branch"]).lower()
+        for name in given.keys() & {"inputs", "gpus", "points", "precisions", "strategies", "stages"}:
             if isinstance(given[name], str):
                 given[name] = (given[name],)
             elif not isinstance(given[name], list | tuple):
@@ -231,7 +235,7 @@ class Request(Model):
                     raise RequestError(f"{{{name}}} is for measuring: give {{measure_missing}} too, or leave it out.")
         for name in self.training:
             if self.pass_ != TRAINING:
-                raise RequestError(f"{{{name}}} is for training: give {{pass_}} training too.")
+                raise RequestError(f"{{{name}}} is for training: give {{training}} too.")
             if self.measure_whole:
                 raise RequestError(f"{{measure_whole}} trains with the campaign's {name}: leave {{{name}}} out.")
         self._check_parallel()
@@ -283,7 +287,7 @@ class Request(Model):
     def _check_step(self) -> None:
         """Refuse what cannot be combined with a step on several GPUs."""
         if self.pass_ != TRAINING:
-            raise RequestError("{gpus_per_node} is for a training step: give {pass_} training too.")
+            raise RequestError("{gpus_per_node} is for a training step: give {training} too.")
         for name in ("operations", "accumulate", "measure_missing", "relative_to"):
             if getattr(self, name) is not None:
                 raise RequestError(f"{{{name}}} cannot be combined with {{gpus_per_node}}: leave it out.")
@@ -328,7 +332,7 @@ class Request(Model):
             If something is missing, or an input is none.
         """
         if not self.network or self.network.isspace():
-            raise RequestError("give a network and its {input}: resnet50 {input} 32,3,224,224.")
+            raise RequestError("give a network and its {input}, such as resnet50 and 32,3,224,224.")
         known = _Known.read(catalogue_dir)
         if shipped_catalogue_dir is not None and not known.has(self.network):
             known = _Known.read(shipped_catalogue_dir)
@@ -357,7 +361,7 @@ class Request(Model):
             close = ", ".join(difflib.get_close_matches(name, known.networks["network"].unique(), n=3))
             raise RequestError(
                 f"{name}: not among the measured networks{f' (did you mean {close}?)' if close else ''}, so its input "
-                "shape is unknown. Check the name, or give {input}, batch first, such as {input} "
+                "shape is unknown. Check the name, or give {input}, batch first, such as "
                 f"{'8,128' if name.startswith('hf:') else '32,3,224,224'}."
             )
         execution = self.execution(known.variant(name))
@@ -371,7 +375,7 @@ class Request(Model):
                 return request._given(name, known, [measured[1]])
         raise RequestError(
             f"{name}: its input shape in {execution.dtype} is unknown. Give {{input}}, batch first, such as "
-            "{input} 32,3,224,224."
+            "32,3,224,224."
         )
 
     def _input(self, name: str, known: _Known, inputs: Sequence[str]) -> dict[str, Any]:
@@ -454,12 +458,11 @@ def _read(folder: Path, modified: int | None) -> _Known:
     return _Known(folder, catalogue_table(folder / layout.NETWORKS_FILE, NETWORK_SCHEMA).select(columns).to_pandas())
 
 
-def _precisions(given: Any) -> dict[str, Any]:
+def _precisions(given: Sequence[Any]) -> dict[str, Any]:
     """Several precisions as fields of a request; one alone is its `precision`."""
-    names = [given] if isinstance(given, str) else list(given)
-    if ALL_PRECISIONS in names:
+    if ALL_PRECISIONS in given:
         return {"precisions": (ALL_PRECISIONS,)}
-    settings = tuple(dict.fromkeys(str(ExecutionSettings(str(name))) for name in names))
+    settings = tuple(dict.fromkeys(str(ExecutionSettings(str(name))) for name in given))
     return {"precision": settings[0], "precisions": ()} if len(settings) == 1 else {"precisions": settings}
 
 
@@ -551,7 +554,9 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return content
 
 
-_KINDS = ("string", "tuple", "integer", "number", "boolean")
+_KINDS = ("string", "tuple", "number", "boolean")
+_FIXES = {"int": "a whole number", "float": "a number", "path": "a path"}
+"""What to give in place of a value that pydantic cannot read, by the first word of its error's type."""
 
 
 def _readable(error: ValidationError) -> ClockwattError:
@@ -562,4 +567,6 @@ def _readable(error: ValidationError) -> ClockwattError:
         return RequestError(f"unknown field {name}{f'; did you mean {close[0]}?' if close else '.'}")
     what = detail["msg"].removeprefix("Input should be ").removeprefix("a valid ")
     fix = f"give a {what}" if what in _KINDS else detail["msg"].replace("Input should be", "it must be")
+    if (kind := detail["type"].partition("_")[0]) in _FIXES:
+        fix = f"give {_FIXES[kind]}"
     return RequestError(f"{{{name}}} {detail['input']!r}: {fix}.")

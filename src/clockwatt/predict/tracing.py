@@ -22,6 +22,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import metadata
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -286,9 +287,9 @@ def traced_of(rows: Traced) -> TracedNetwork:
 
 def with_batch(network: NetworkConfig, size: int) -> NetworkConfig:
     """Return `NetworkConfig.with_batch`; RequestError if the size is not valid."""
-    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+    if isinstance(size, bool) or not isinstance(size, Integral) or size < 1:
         raise RequestError(f"batch {size!r}: give whole numbers above 0.")
-    return network.with_batch(size)
+    return network.with_batch(int(size))
 
 
 def training_of(predictors_dir: Path) -> TrainingConfig:

@@ -47,10 +47,21 @@ QUESTIONS = [
     (("resnet50",), {"input": (-1, 3, 224, 224)}, "write the shape of the input, sizes from 1"),
     (("resnet5O",), {}, "did you mean resnet50"),
     (("resnet18",), {"input": (10**11, 3, 224, 224)}, "is larger than any memory. Give a smaller input"),
-    (("hf:llama.json",), {}, "such as input 8,128"),
+    (("hf:llama.json",), {}, "such as 8,128"),
     (("resnet18",), {"input": "8,4:int64"}, "input_dtype: int64 needs input_below"),
     ((torch.nn.LazyLinear(8), X), {}, "has lazy modules. Call it once"),
     ((5,), {}, "network 5: give a name, a torch.nn.Module"),
+    ((torch.nn.Embedding(9, 8), {"shape": (4, 8), "dytpe": "int64"}), {}, "did you mean 'dtype'.*here: shape, dtype"),
+    ((torch.nn.Embedding(9, 8), torch.zeros(4, 8, dtype=torch.int32)), {}, "'int32' should be .*'int64'"),
+    ((None,), {}, "^give a network and its input, such as resnet50 and 32,3"),
+    (("resnet50",), {"points": 5}, "points 5: give an operating point"),
+    (("resnet50",), {"dtype": "bf16"}, "dtype is not known: write precision"),
+    (("resnet50",), {"batch_size": 8}, "batch_size is not known: write batch"),
+    (("resnet50",), {"depth": 1}, "depth is of layers"),
+    (("resnet50",), {"optimizer": "adamw"}, "optimizer is for training: give training=True too"),
+    (("resnet50",), {"training": True, "accumulate": 1.5}, "accumulate 1.5: give a whole number"),
+    (("resnet50",), {"training": True, "clip_norm": "x"}, "clip_norm 'x': give a number"),
+    ((), {"operations": [5]}, r"operations \[5\]: give a path"),
     (("resnet50",), {"precision": 16}, "precision 16: give one name"),
     (("resnet50",), {"precision": "fp8"}, "Choose a precision"),
     (("resnet50",), {"point": "fast"}, "is no operating point"),
@@ -67,6 +78,8 @@ QUESTIONS = [
     (("resnet50",), {"host": "nowhere"}, "host nowhere: no such profile"),
     (("resnet50",), {"foo": 1}, "unknown field foo"),
     (([1, 2],), {"gpu": None}, "1: give each question of a list as a dict"),
+    (([{"network": "resnet50", "gpu": "h200"}],), {"gpu": None, "point": "sm900"}, "point cannot be given with a list"),
+    (([{"network": "resnet5O", "gpu": "h200"}],), {"gpu": None}, "did you mean resnet50"),
     (([{"network": "resnet50"}],), {}, "gpu cannot be given with a list of questions"),
     (("resnet50",), {"gpus": ["h100"]}, "gpu and gpus.*give one of them"),
     (("resnet50",), {"training": True, "pass_": "inference"}, "training and pass_ contradict each other"),
@@ -89,8 +102,15 @@ def test_what_compare_layers_and_recommend_cannot_take_is_refused():
     for ask, why in (
         (lambda: predictors.compare("resnet18", gpu="h200", to="h100"), "differs in the second pass"),
         (lambda: predictors.compare("resnet18", gpu="h200"), "differs in the second pass"),
-        (lambda: predictors.layers("resnet18", gpu="h200", depth=0), "depth 0: give a whole number"),
-        (lambda: predictors.recommend("resnet18", gpus="h200", power_cap_w=10.0), "power"),
+        (
+            lambda: predictors.compare("resnet18", (8, 3, 224, 224), gpu="h200"),
+            r"other \(8, .*give the input as inputs",
+        ),
+        (lambda: clockwatt.layers("resnet18", gpu="h200", depth=0), "depth 0: give a whole number"),
+        (lambda: predictors.layers("resnet18", gpus=["h200"]), "gpus is of predict: give one gpu"),
+        (lambda: predictors.show("resnet18", batch=[8]), "batch is of predict"),
+        (lambda: predictors.recommend("resnet18", precisions=5), "precisions 5: give a string, or several"),
+        (lambda: predictors.recommend("resnet18", gpus="h200", power_cap_w=10.0), "Raise power_cap_w"),
         (lambda: clockwatt.load(__file__), "holds no predictors"),
         (lambda: clockwatt.load(5), "predictors_dir 5: give a folder"),
         (lambda: clockwatt.pretend("h200", precision="fp32"), "precision is not of pretend"),
@@ -104,7 +124,8 @@ def test_what_compare_layers_and_recommend_cannot_take_is_refused():
     "more",
     [
         {"gpu": "NVIDIA H200"}, {"gpu": "H200"}, {"gpus": "h200"}, {"points": "default"},
-        {"points": clockwatt.OperatingPoint()}, {"batch": (size for size in (1, 2))},
+        {"points": clockwatt.OperatingPoint()}, {"point": None}, {"batch": numpy.array([1, 2])},
+        {"batch": (size for size in (1, 2))},
     ],
 )  # fmt: skip
 def test_what_is_meant_is_understood(more):
@@ -125,8 +146,36 @@ def test_example_inputs_lie_in_dicts_and_lists():
     assert 0 < only.time_s < by_name.time_s
 
 
+def test_one_input_keeps_a_dtype_that_is_no_number_and_the_bound_of_an_embedding():
+    masked = clockwatt.predict(lambda mask: torch.where(mask, 1.0, 0.0), X.bool(), gpu="h200")
+    assert masked.breakdown()["operation_class"].tolist() == ["where"]
+    ids = clockwatt.predict(torch.nn.Embedding(10, 8), {"shape": (4, 8), "dtype": torch.int64}, gpu="h200")
+    assert ids.unit == "tokens"
+
+
+def test_example_tensors_are_cast_to_the_precision_as_the_weights_are():
+    examples, shapes = (
+        clockwatt.predict(torch.matmul, inputs, gpu="h200", precision="bf16").breakdown().index.tolist()
+        for inputs in ([torch.zeros(8, 8)] * 2, [(8, 8)] * 2)
+    )
+    assert examples == shapes
+
+
+def test_what_has_no_answer_in_a_list_is_said_in_its_row():
+    questions = [{"network": torch.relu, "inputs": X, "gpu": "h200"}, {"network": "resnet5O", "gpu": "h200"}]
+    frame = clockwatt.predict(questions)
+    assert frame["time_s"].notna().tolist() == [True, False]
+    assert "did you mean resnet50" in frame.loc[1, "error"]
+
+
+def test_an_answer_is_shown_in_a_line():
+    shown = repr(clockwatt.predict(torch.relu, X, gpu="h200"))
+    assert shown.startswith("<Answer relu-4x8-float32, inference, tf32-conv, h200 at default: time_s=")
+    assert shown.endswith(", predicted>")
+
+
 def test_a_module_takes_the_fields_that_messages_name():
-    branch = clockwatt.predict(lambda x: x if x.sum() > 0 else -x, X, gpu="h200", assume_branch="false")
+    branch = clockwatt.predict(lambda x: x if x.sum() > 0 else -x, X, gpu="h200", assume_branch=False)
     assert branch.warnings[0] == "Assumed while tracing: branches on data are taken as false (1 place)."
     ids = clockwatt.predict(torch.nn.Embedding(10, 8), (4, 8), gpu="h200", input_dtype="int64", input_below=10)
     assert ids.unit == "tokens"

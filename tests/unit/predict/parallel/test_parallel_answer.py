@@ -107,7 +107,7 @@ def test_only_single_questions_are_about_several_gpus(predictors):
     [
         ({"strategy": "ddp"}, "strategy is for several GPUs: give gpus_per_node too"),
         ({"gpus_per_node": 2, "strategy": "ddp"}, "gpus_per_node 2: give links too"),
-        ({"gpus_per_node": 2, "strategy": "ddp", "links": "x"}, "give pass_ training too"),
+        ({"gpus_per_node": 2, "strategy": "ddp", "links": "x"}, "give training=True too"),
         ({"nodes": 2}, "nodes is for several GPUs"),
         ({"gpus_per_node": 8, "nodes": 2, "strategy": "ddp", "links": "x"}, "nodes and node_links: give both"),
         (
