@@ -85,6 +85,27 @@ def test_a_forked_child_marks_in_a_file_of_its_own(tmp_path: Path) -> None:
     )  # fmt: skip
 
 
+def test_phases_of_threads_that_begin_together_end(tmp_path: Path) -> None:
+    run_program(
+        """
+        import clockwatt, socket, threading, time
+        gethostname = socket.gethostname
+        socket.gethostname = lambda: time.sleep(0.05) or gethostname()  # all threads mark while one opens the file
+        def work(index):
+            with clockwatt.phase("work", index):
+                time.sleep(0.1)
+        threads = [threading.Thread(target=work, args=(index,)) for index in range(3)]
+        for thread in threads: thread.start()
+        for thread in threads: thread.join()
+        """,
+        tmp_path,
+    )
+    marks = marks_of(tmp_path)
+    assert len(marks.phases) == 3
+    assert marks.phases["complete"].all()
+    assert marks.phases["pid"].notna().all()
+
+
 def test_nothing_happens_and_nothing_fails_when_not_recorded(tmp_path: Path) -> None:
     program = """
         import clockwatt, sys

@@ -12,7 +12,7 @@ import os
 import socket
 import sys
 import time
-from _thread import get_ident
+from _thread import RLock, get_ident
 from typing import Any
 
 VARIABLE = "CLOCKWATT_MARKS"
@@ -35,6 +35,7 @@ class Writer:
     def __init__(self, folder: str) -> None:
         self._folder = folder
         self._file = _NOT_OPEN
+        self._opening = RLock()  # a signal may mark while its thread opens
         self._quoted: dict[str, str] = {}
         self._ids = itertools.count(1)
         self._warned = False
@@ -43,8 +44,7 @@ class Writer:
         """Write a line of any other kind than a mark."""
         if self._file == _NOT_OPEN:
             self._open()
-        times = {"time_ns": time.time_ns(), "monotonic_ns": time.monotonic_ns()}
-        self._write(json.dumps({"event": event, **values, **times}) + "\n")
+        self._write(self._file, _event_line(event, values))
 
     def begin(self, name: str, index: int | None) -> int:
         """Write that a phase begins; its number is needed to end it."""
@@ -83,31 +83,37 @@ class Writer:
                 self._quoted[name] = quoted
         # put together by hand: a third of what json.dumps takes
         self._write(
+            self._file,
             '{"event":"%s","name":%s,"index":%s,"id":%d,"thread":%d,"time_ns":%d,"monotonic_ns":%d}\n'
             % (
                 event, quoted, "null" if index is None else int(index), number, get_ident(),
                 time.time_ns(), time.monotonic_ns(),
-            )
+            ),
         )  # fmt: skip
 
     def _open(self) -> None:
-        host = socket.gethostname()
-        name = "%s-%d-%x.jsonl" % (host.split(".")[0], os.getpid(), time.time_ns())
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        try:
-            self._file = os.open(os.path.join(self._folder, name), flags, 0o666)
-        except OSError:  # the record is gone, and the program has outlived it
-            self._file = _GONE
-            return
-        self.told(
-            "process", host=host, pid=os.getpid(), rank=_rank(), program=(getattr(sys, "argv", None) or [""])[0],
-            python="%d.%d.%d" % sys.version_info[:3],
-        )  # fmt: skip
-
-    def _write(self, line: str) -> None:
-        if self._file != _GONE:
+        with self._opening:
+            if self._file != _NOT_OPEN:  # by another thread
+                return
+            host = socket.gethostname()
+            name = "%s-%d-%x.jsonl" % (host.split(".")[0], os.getpid(), time.time_ns())
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
             try:
-                os.write(self._file, line.encode("utf-8"))
+                file = os.open(os.path.join(self._folder, name), flags, 0o666)
+            except OSError:  # the record is gone, and the program has outlived it
+                self._file = _GONE
+                return
+            process = {
+                "host": host, "pid": os.getpid(), "rank": _rank(), "program": (getattr(sys, "argv", None) or [""])[0],
+                "python": "%d.%d.%d" % sys.version_info[:3],
+            }  # fmt: skip
+            self._write(file, _event_line("process", process))
+            self._file = file  # from now on other threads write to it
+
+    def _write(self, file: int, line: str) -> None:
+        if file != _GONE:
+            try:
+                os.write(file, line.encode("utf-8"))
             except OSError as error:
                 self.warn(f"it cannot be written ({error.strerror})")
 
@@ -176,6 +182,11 @@ def told(event: str, **values: Any) -> None:
     """Write something about the program, if it is recorded."""
     if _writer is not None:
         _writer.told(event, **values)
+
+
+def _event_line(event: str, values: dict[str, Any]) -> str:
+    times = {"time_ns": time.time_ns(), "monotonic_ns": time.monotonic_ns()}
+    return json.dumps({"event": event, **values, **times}) + "\n"
 
 
 def _rank() -> int | None:
