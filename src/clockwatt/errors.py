@@ -54,6 +54,7 @@ _OPTIONS = {
     "precisions": "precision",
     "stages": "stage",
     "counts": "gpus-per-node",
+    "node_counts": "nodes",
     "strategies": "strategy",
     "training": "pass training",
 }

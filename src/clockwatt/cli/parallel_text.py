@@ -60,11 +60,14 @@ def print_parallel_recommendation(answer: ParallelRecommendation) -> None:
     )  # fmt: skip
     console.print()
     numbers = ("step", f"{single.unit}/s", "speed ×", "energy ×", "memory")
-    table = table_of("GPUs", "strategy", "point", *numbers, right=("GPUs", *numbers), between=2)
+    varies = {name for name in ("nodes", "point") if len({getattr(one, name) for one in answer.candidates}) > 1}
+    places = [name for name in ("nodes", "GPUs", "strategy", "point") if name in varies | {"GPUs", "strategy"}]
+    table = table_of(*places, *numbers, right=("nodes", "GPUs", *numbers), between=2)
     for number, one in enumerate(answer.candidates[:MOST_ROWS]):
+        place = {"nodes": str(one.nodes), "GPUs": str(one.gpus), "strategy": one.strategy or "–", "point": one.point}
         memory = "–" if one.memory_bytes is None else binary(one.memory_bytes)
         table.add_row(
-            str(one.gpus), one.strategy or "–", one.point, quantity(one.time_s, "s"), rounded(one.items / one.time_s),
+            *(place[name] for name in places), quantity(one.time_s, "s"), rounded(one.items / one.time_s),
             f"{one.speed_up:.2f}", f"{one.energy_ratio:.2f}", memory,
             style="bold" if number == 0 else None if number < answer.allowed else "dim",
         )  # fmt: skip
@@ -87,7 +90,8 @@ def print_parallel_recommendation(answer: ParallelRecommendation) -> None:
 
 def _words(one: Placement, unit: str) -> str:
     """Return `2 GPUs, ddp: 1.93 times as fast as one GPU, 4 % more energy per image.`, likewise for others."""
-    where = "one GPU" if one.strategy is None else f"{one.gpus} GPUs, {one.strategy}"
+    nodes = f" of {one.nodes} nodes" if one.nodes > 1 else ""
+    where = "one GPU" if one.strategy is None else f"{one.gpus} GPUs{nodes}, {one.strategy}"
     where += "" if one.point == "default" else f", at {one.point}"
     percent = round(100 * (one.energy_ratio - 1))
     energy = f"{abs(percent)} % {'more' if percent > 0 else 'less'}" if percent else "the same"

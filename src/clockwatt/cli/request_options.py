@@ -53,7 +53,7 @@ _OPTIONS: dict[str, _Option] = {
     "operations": _option(Path | None, help="File with lines like ReLU() 32x64x56x56 ×2.", panel=_NETWORK),
     "input_dtype": _option(str | None, help="float, or int64 for token ids.", hidden=True),
     "input_below": _option(int | None, help="Vocabulary size: token ids are below this.", min=1, hidden=True),
-    "assume_branch": _option(str | None, help="Value of data-dependent conditions: true or false.", panel=_NETWORK),
+    "assume_branch": _option(str | None, help="Value of data-dependent conditions: true or false.", hidden=True),
     "cache_length": _option(int | None, help="Decode one step after N tokens (hf: decoders).", panel=_NETWORK, min=1),
     "gpu": _option(
         list[str] | None, "--gpu", help="Label (h200) or product name (NVIDIA H200).", panel=_RUN, field="gpus"
@@ -77,7 +77,7 @@ _OPTIONS: dict[str, _Option] = {
     ),
     "optimizer": _option(str | None, help="Optimizer, or none; default: campaign's or sgd.", panel=_RUN),
     "accumulate": _option(int | None, help="Batches of one training step.", panel=_RUN, min=1),
-    "clip_norm": _option(float | None, help="Clip the norm of the gradients to N.", panel=_RUN),
+    "clip_norm": _option(float | None, help="Clip the norm of the gradients to N.", hidden=True),
     "loss": _option(str | None, help=f"Loss of training: {', '.join(LOSSES)}.", panel=_RUN),
     "host": _option(str | None, help="Host calibrated with `clockwatt calibrate --host`.", panel=_RUN),
     "relative_to": _option(str | None, help="Report ratios to this GPU, or GPU@POINT.", panel=_RUN, metavar="GPU"),
@@ -93,6 +93,9 @@ _OPTIONS: dict[str, _Option] = {
         help="Consider training on this many GPUs; repeat.",
         panel=_PARALLEL,
         metavar="N",
+    ),
+    "node_counts": _option(
+        list[int] | None, "--nodes", help="Consider N such nodes (ddp, fsdp); repeat.", panel=_PARALLEL, metavar="N"
     ),
     "strategies": _option(
         list[str] | None, "--strategy", help="ddp, fsdp (FSDP2) or pipeline; repeat, else all.", panel=_PARALLEL
@@ -133,7 +136,7 @@ _SILENCE_S = 2.0
 TRAINING = ("optimizer", "accumulate", "clip_norm", "loss")
 NETWORK = ("network", "inputs", "operations", "input_dtype", "input_below", "assume_branch", "cache_length")
 PARALLEL = ("gpus_per_node", "nodes", "node_links", "strategy", "links", "stages", "microbatches", "schedule")
-COUNTS = ("counts", "strategies", "links")
+COUNTS = ("counts", "node_counts", "node_links", "strategies", "links")
 FOLDERS = ("predictors_dir", "catalogue_dir", "validation_dir")
 
 

@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 
     from clockwatt.operations.instances import Instance
 
-_OF_COUNTS = ("counts", "strategies", "links", "microbatches", "schedule")
+_OF_COUNTS = ("counts", "node_counts", "node_links", "strategies", "links", "microbatches", "schedule")
 _OF_A_CHOICE = ("objective", "max_slowdown", "power_cap_w", "precisions")
 _NOT_OF_ALL = {
     "relative_to": "is of predict, recommend and show",
     **dict.fromkeys(_OF_A_CHOICE, "is of recommend"),
     **dict.fromkeys(("gpus_per_node", *PARALLEL), "is of predict"),
-    **dict.fromkeys(("counts", "strategies"), "is of recommend"),
+    **dict.fromkeys(("counts", "node_counts", "strategies"), "is of recommend"),
     "batch": "is of predict",
     "batch_size": "is not known: write batch, such as batch=[8, 64]",
     "depth": "is of layers",
@@ -237,8 +237,8 @@ class Predictors(AllGpus):
             are no others. Shipped ones are chosen among where there is no campaign. `points`: operating points to
             consider too, though never measured. `precisions`: settings to choose among besides PyTorch's default, such
             as `["tf32", "bf16-mixed"]`, or `"all"`; each candidate has `relative_to` that default. `counts=[2, 4]`
-            with `links`, and perhaps `strategies`, `microbatches` and `schedule`: numbers of GPUs to train on, and how,
-            which gives a `ParallelRecommendation`.
+            with `links`, and perhaps `node_counts` with `node_links`, `strategies`, `microbatches` and `schedule`:
+            numbers of GPUs to train on, and how, which gives a `ParallelRecommendation`.
 
         Raises
         ------

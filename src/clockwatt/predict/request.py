@@ -50,6 +50,8 @@ _USUAL_BATCH = 32
 _OF_PIPELINE = ("stages", "microbatches", "schedule")
 PARALLEL = ("nodes", "node_links", "strategy", "links", *_OF_PIPELINE)
 """Fields of a step on several GPUs, beside their number."""
+_NODES = "16 and 50GB/s,5us"
+_FOR_NODES = "is for {strategy} ddp or fsdp: leave it out, or choose one of them."
 _LINKS = "a file of `clockwatt calibrate --links`, or h100-nvlink"
 
 _TRAINING = ("optimizer", "accumulate", "clip_norm", "loss")
@@ -93,8 +95,9 @@ class Request(Model):
         are those of one rank; of a pipeline those of all ranks.
     nodes, node_links
         So many such nodes; bandwidth of a GPU to other nodes, and latency, such as `50GB/s,5us`.
-    counts, strategies
-        Of a recommendation: numbers of GPUs to choose among besides one, and ways to train on them; all without any.
+    counts, node_counts, strategies
+        Of a recommendation: numbers of GPUs of a node to choose among besides one, of such nodes besides one, and ways
+        to train on them; all without any.
     stages, microbatches, schedule
         Of a pipeline: modules at which its second and further stages begin (else they are balanced), parts of the batch
         (1: no pipelining), and `1f1b` or `gpipe`.
@@ -134,6 +137,7 @@ class Request(Model):
     strategy: str | None = None
     links: str | None = None
     counts: tuple[int, ...] = ()
+    node_counts: tuple[int, ...] = ()
     strategies: tuple[str, ...] = ()
     stages: tuple[str, ...] = ()
     microbatches: int = Field(4, ge=1, le=1024)
@@ -251,7 +255,7 @@ class Request(Model):
         """Refuse a step on several GPUs that is incomplete, or no training step."""
         given = [name for name in PARALLEL if getattr(self, name) != type(self).model_fields[name].default]
         if self.gpus_per_node is None and not self.counts:
-            for name in (*given, *(["strategies"] if self.strategies else [])):
+            for name in (*given, *(name for name in ("node_counts", "strategies") if getattr(self, name))):
                 raise RequestError(f"{{{name}}} is for several GPUs: give {{gpus_per_node}} too.")
             return
         if self.counts:
@@ -261,9 +265,9 @@ class Request(Model):
             if getattr(self, name) is None:
                 raise RequestError(f"{{gpus_per_node}} {self.gpus_per_node}: give {{{name}}} too: {fix}.")
         if (self.nodes is None) != (self.node_links is None):
-            raise RequestError("{nodes} and {node_links}: give both, such as 16 and 50GB/s,5us.")
+            raise RequestError(f"{{nodes}} and {{node_links}}: give both, such as {_NODES}.")
         if self.nodes is not None and self.strategy == PIPELINE:
-            raise RequestError("{nodes} is for {strategy} ddp or fsdp: leave it out, or choose one of them.")
+            raise RequestError(f"{{nodes}} {_FOR_NODES}")
         self._check_step()
         if self.measure_whole:
             raise RequestError("{measure_whole} measures one GPU: leave it out, or {gpus_per_node}.")
@@ -280,6 +284,13 @@ class Request(Model):
         for count in self.counts:
             if not 2 <= count <= MOST_GPUS:
                 raise RequestError(f"{{counts}} {count}: give 2 to {MOST_GPUS}; one GPU is always considered.")
+        for count in self.node_counts:
+            if not 2 <= count <= MOST_NODES:
+                raise RequestError(f"{{node_counts}} {count}: give 2 to {MOST_NODES}; one node is always considered.")
+        if bool(self.node_counts) != (self.node_links is not None):
+            raise RequestError(f"{{node_counts}} and {{node_links}}: give both, such as {_NODES}.")
+        if self.node_counts and self.strategies == (PIPELINE,):
+            raise RequestError(f"{{node_counts}} {_FOR_NODES}")
         if self.precisions:
             raise RequestError("{precisions} cannot be combined with {counts}: give one {precision}.")
         self._check_step()

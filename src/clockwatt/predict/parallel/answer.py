@@ -143,6 +143,8 @@ class Steps:
 
     def __init__(self, predictors: AllGpus, request: Request, network: NetworkConfig, trace: Trace) -> None:
         self._links = LinkProfile.read(request.links or "")
+        if request.node_links is not None:  # refused before anything is traced
+            ClusterLinks.of(self._links, 1, request.node_links)
         if not request.gpus and len(predictors.gpus) > 1:
             request = request.model_copy(update={"gpus": (self._links.gpu_name,)})
         self._predictors, self._request, self._network = predictors, request, network

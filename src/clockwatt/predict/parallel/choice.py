@@ -15,7 +15,7 @@ from clockwatt.predict.description import NotPredictableError
 from clockwatt.predict.evaluation.errors import objective_of
 from clockwatt.predict.parallel.answer import ParallelAnswer, Steps, Trace
 from clockwatt.predict.recommend import Limits, why_not
-from clockwatt.predict.request import Request
+from clockwatt.predict.request import PIPELINE, Request
 from clockwatt.predict.warning_kinds import WarningKind, is_of
 
 
@@ -25,8 +25,8 @@ class Placement:
 
     Attributes
     ----------
-    gpus, strategy, point
-        Number of GPUs; `ddp`, `fsdp` or `pipeline`, None on one GPU; operating point.
+    gpus, nodes, strategy, point
+        Number of GPUs in all, and of nodes; `ddp`, `fsdp` or `pipeline`, None on one GPU; operating point.
     time_s, energy_j, power_w
         Of a step on all GPUs together.
     items
@@ -46,6 +46,7 @@ class Placement:
     memory_bytes: int | None
     speed_up: float = 1.0
     energy_ratio: float = 1.0
+    nodes: int = 1
 
     @property
     def power_w(self) -> float:
@@ -102,7 +103,7 @@ def recommend_parallel(
     Parameters
     ----------
     predictors, request, network, trace
-        As of `ask_parallel`; the request's `counts` and `strategies` are considered, and one GPU.
+        As of `ask_parallel`; the request's `counts`, `node_counts` and `strategies` are considered, and one GPU.
         Its power cap is for all GPUs together.
 
     Raises
@@ -114,15 +115,19 @@ def recommend_parallel(
     steps = Steps(predictors, request.model_copy(update={"points": request.points[:1]}), network, trace)
     points, left_out = _points(steps, request)
     single = steps.single(points[0])
-    ways = itertools.product(sorted({*request.counts}), dict.fromkeys(request.strategies or STRATEGIES))
+    numbers = itertools.product(sorted({1, *request.node_counts}), sorted({*request.counts}))
+    ways = itertools.product(numbers, dict.fromkeys(request.strategies or STRATEGIES))
     found, warnings, any_lacks = list[Placement](), dict.fromkeys(single.warnings), False
-    for point, (count, strategy) in itertools.product(points, [(1, None), *ways]):
-        where = f"one GPU at {point}" if strategy is None else f"{strategy} on {count} GPUs at {point}"
+    for point, ((nodes, count), strategy) in itertools.product(points, [((1, 1), None), *ways]):
+        if nodes > 1 and strategy == PIPELINE:
+            continue
+        where = f"one GPU at {point}" if strategy is None else f"{strategy} on {nodes * count} GPUs at {point}"
         try:
             if strategy is None:
                 candidate, lacking = _placement(steps.single(point), single, point), lacks_memory(steps.single(point))
             else:
-                asked = {"gpus_per_node": count, "strategy": strategy, "points": (point,)}
+                between = {"nodes": nodes, "node_links": request.node_links if nodes > 1 else None}
+                asked = {"gpus_per_node": count, "strategy": strategy, "points": (point,), **between}
                 answer = steps.answer(request.model_copy(update=asked))
                 candidate, lacking = _placement(answer, single, point), _lacks(answer)
                 warnings |= dict.fromkeys(answer.warnings)
@@ -166,7 +171,7 @@ def _placement(answer: Answer | ParallelAnswer, single: Answer, point: str) -> P
     """Return a candidate with its ratios to one GPU; NotPredictableError if the energy is not known."""
     if answer.energy_j is None or single.energy_j is None or not answer.items or not single.items:
         raise NotPredictableError("its energy is not predicted.")
-    ratios = {
+    ratios: dict[str, Any] = {
         "speed_up": answer.items / answer.time_s * single.time_s / single.items,
         "energy_ratio": answer.energy_j / answer.items / (single.energy_j / single.items),
     }
@@ -175,8 +180,9 @@ def _placement(answer: Answer | ParallelAnswer, single: Answer, point: str) -> P
         return Placement(1, None, point, answer.time_s, answer.energy_j, answer.items, memory, **ratios)
     memory = None if answer.memory_bytes is None else max(answer.memory_bytes)
     return Placement(
-        answer.gpus, answer.strategy, point, answer.time_s, answer.energy_j, answer.items, memory, **ratios
-    )
+        answer.gpus, answer.strategy, point, answer.time_s, answer.energy_j, answer.items, memory,
+        nodes=answer.nodes, **ratios,
+    )  # fmt: skip
 
 
 def _lacks(answer: ParallelAnswer) -> str | None:

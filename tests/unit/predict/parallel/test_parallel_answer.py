@@ -117,6 +117,14 @@ def test_only_single_questions_are_about_several_gpus(predictors):
         ({"counts": (2,)}, "counts: give links too"),
         ({"counts": (1,), "links": "x", "pass_": "training"}, "counts 1: give 2 to"),
         ({"strategies": ("ddp",)}, "strategies is for several GPUs"),
+        ({"node_counts": (2,)}, "node_counts is for several GPUs"),
+        ({"counts": (8,), "node_counts": (2,), "links": "x"}, "node_counts and node_links: give both"),
+        ({"counts": (8,), "node_links": "1GB/s,1us", "links": "x"}, "node_counts and node_links: give both"),
+        ({"counts": (8,), "node_counts": (1,), "links": "x"}, "node_counts 1: give 2 to"),
+        (
+            {"counts": (8,), "node_counts": (2,), "node_links": "1GB/s,1us", "strategies": ("pipeline",), "links": "x"},
+            "node_counts is for strategy ddp or fsdp",
+        ),
         ({"counts": (2,), "strategies": ("tensor",)}, "strategies tensor: choose ddp, fsdp or pipeline"),
         ({"counts": (2,), "gpus_per_node": 2, "pass_": "training"}, "give one or the other"),
         ({"gpus_per_node": 2, "strategy": "tensor", "links": "x"}, "strategy tensor: choose ddp, fsdp or pipeline"),
@@ -167,6 +175,23 @@ def test_limits_hold_for_all_gpus_together(predictors, choice):
     assert all(one.power_w <= cap_w for one in within.candidates[: within.allowed])
     with pytest.raises(ClockwattError, match="least mean power of all GPUs is"):
         predictors.recommend("resnet18", (32, 3, 224, 224), power_cap_w=1, **asked)
+
+
+def test_several_nodes_are_considered_as_predict_answers_for_them(predictors):
+    asked = {"gpus": "h100", "training": True, "counts": [2], "links": "h100-nvlink", "objective": "time"}
+    nodes = {"node_counts": [4, 2], "node_links": "50GB/s,5us"}
+    found = predictors.recommend("resnet18", (32, 3, 224, 224), **asked, **nodes)
+    assert {(one.nodes, one.gpus, one.strategy) for one in found.candidates} == {
+        (1, 1, None), (1, 2, "ddp"), (1, 2, "fsdp"), (1, 2, "pipeline"),
+        (2, 4, "ddp"), (2, 4, "fsdp"), (4, 8, "ddp"), (4, 8, "fsdp"),
+    }  # fmt: skip
+    one = next(one for one in found.candidates if (one.nodes, one.strategy) == (4, "ddp"))
+    alone = predictors.predict(
+        "resnet18", (32, 3, 224, 224), strategy="ddp", nodes=4, node_links=nodes["node_links"], **TWO
+    )
+    assert (one.time_s, one.energy_j, one.memory_bytes) == (alone.time_s, alone.energy_j, max(alone.memory_bytes))
+    with pytest.raises(RequestError, match="node_links fast: give bandwidth"):
+        predictors.recommend("resnet18", (32, 3, 224, 224), **asked, **nodes | {"node_links": "fast"})
 
 
 def test_what_does_not_fit_or_cannot_be_split_is_left_out_with_its_reason(predictors):
