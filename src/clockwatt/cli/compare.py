@@ -49,7 +49,7 @@ def compare(
     except RequestError as error:
         raise RequestError(error.text.replace("{precision}", "{to_precision}")) from error
     except ClockwattError as error:
-        raise RequestError(f"{{to_precision}} {error}") from error
+        raise RequestError(f"{{to_precision}} {str(error).removeprefix('precision ')}") from error
     predictors = loaded(request)
     try:
         predictors.gpu_at(second_request)

@@ -141,4 +141,8 @@ def _imported(name: str) -> Constructor:
         near = did_you_mean(attribute, public)
         fix = " Give a function or class of it that returns the network." * near.endswith(".")
         raise NetworkError(f"network {name}: module {module_name!r} has no callable {attribute!r}{near}{fix}")
+    from torch import nn
+
+    if isinstance(constructor, nn.Module):
+        return lambda: constructor
     return constructor

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 import reprlib
 from collections.abc import Callable, Iterable, Mapping
@@ -15,8 +14,8 @@ from clockwatt import config
 from clockwatt.config import NetworkConfig
 from clockwatt.errors import RequestError
 from clockwatt.operations.constructors import FAULTS, summary
-from clockwatt.operations.known_values import MOST_ELEMENTS, KnownValues
-from clockwatt.operations.networks import with_dtype, without_memory
+from clockwatt.operations.known_values import KnownValues
+from clockwatt.operations.networks import copy_on_meta, with_dtype, without_memory
 from clockwatt.operations.spec.encode import NotEncodableError, dtype_name
 from clockwatt.schema.execution import ExecutionSettings
 
@@ -78,21 +77,10 @@ class Instance:
 
     def on_meta(self, values: KnownValues) -> torch.nn.Module:
         """A copy on the meta device, without memory for its weights; `values` keeps those of small buffers."""
-        memo: dict[int, Any] = {}
-        for tensor in (*self._module.parameters(), *self._module.buffers()):
-            if torch.nn.parameter.is_lazy(tensor):
-                raise RequestError(f"network {self.config.name}: has lazy modules. Call it once on an example first.")
-            moved = tensor.detach().to("meta")
-            is_parameter = isinstance(tensor, torch.nn.Parameter)
-            memo[id(tensor)] = torch.nn.Parameter(moved, tensor.requires_grad) if is_parameter else moved
-            if not is_parameter and not tensor.is_meta and tensor.numel() <= MOST_ELEMENTS:
-                values.keep(moved, tensor.detach().cpu())
-        computed = (one for part in self._module.modules() for one in vars(part).values())  # as by weight_norm
-        for tensor in computed:
-            if isinstance(tensor, torch.Tensor) and not tensor.is_leaf:
-                memo[id(tensor)] = tensor.detach().to("meta")
+        if any(map(torch.nn.parameter.is_lazy, (*self._module.parameters(), *self._module.buffers()))):
+            raise RequestError(f"network {self.config.name}: has lazy modules. Call it once on an example first.")
         try:
-            module = copy.deepcopy(self._module, memo)
+            module = copy_on_meta(self._module, values)
         except FAULTS as error:
             raise RequestError(f"network {self.config.name}: cannot be copied ({summary(error)}).") from error
         return with_dtype(module, getattr(torch, self._dtype)) if self._dtype else module

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import functools
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Any
 
 import torch
@@ -15,11 +16,12 @@ from torch.nn.modules.module import (
     register_module_parameter_registration_hook,
 )
 from torch.nn.parameter import is_lazy
+from torch.utils.weak import WeakIdKeyDictionary
 
 from clockwatt.config import InputConfig, NetworkConfig, TrainingConfig
 from clockwatt.errors import NetworkError
 from clockwatt.operations import optimizers
-from clockwatt.operations.constructors import FAULTS, constructor_of, summary
+from clockwatt.operations.constructors import FAULTS, Constructor, constructor_of, summary
 from clockwatt.operations.known_values import MOST_ELEMENTS, Constructing, KnownValues
 from clockwatt.operations.spec.encode import dtype_of
 from clockwatt.schema.execution import ExecutionSettings, mode_of_variant
@@ -42,6 +44,9 @@ _USUAL_WEIGHT = 0.02
 
 
 _PASSES_BEFORE_CAPTURE = 3
+
+_BUFFERS: MutableMapping[torch.Tensor, tuple[int, torch.Tensor]] = WeakIdKeyDictionary()
+"""Small buffers that were moved to meta: version and values then, for modules that outlive a trace."""
 
 CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 """Memory formats by the number of dimensions."""
@@ -185,20 +190,39 @@ def with_dtype(module: torch.nn.Module, dtype: torch.dtype) -> torch.nn.Module:
     return module
 
 
-def construct(network: NetworkConfig, *, training: bool) -> torch.nn.Module:
+Change = Callable[[torch.nn.Module], torch.nn.Module]
+
+
+def construct(
+    network: NetworkConfig,
+    *,
+    training: bool,
+    constructor: Constructor | None = None,
+    change: Change = lambda same: same,
+) -> torch.nn.Module:
     """Call a network's constructor, cast what it gives to the configured dtype and set train or eval mode.
+
+    Parameters
+    ----------
+    network, training
+        What, and whether it is trained.
+    constructor
+        That of the network, where it is known.
+    change
+        Takes what the constructor gives.
 
     Raises
     ------
     NetworkError
         If it cannot be found, or its constructor fails or gives no module.
     """
-    constructor = constructor_of(network)
+    constructor = constructor or constructor_of(network)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # of initialisers: weights are of no interest
             module = constructor()
         if isinstance(module, torch.nn.Module):
+            module = change(module)
             return laid_out(with_dtype(module, dtype_of(network.dtype)), network.execution[0]).train(training)
     except (torch.OutOfMemoryError, NetworkError):
         raise
@@ -228,25 +252,60 @@ def construct_on_meta(network: NetworkConfig, values: KnownValues, *, training: 
     NetworkError
         See `construct`.
     """
+
+    def copied(module: torch.nn.Module) -> torch.nn.Module:
+        try:
+            return copy_on_meta(module, values)
+        except FAULTS as error:
+            raise NetworkError(
+                f"network {network.name}: cannot be copied ({summary(error)}). Construct it anew in its function."
+            ) from error
+
     try:
-        with without_memory(values):
-            module = construct(network, training=training)
+        with without_memory(values) as registered:
+            constructor = constructor_of(network)
+            registered.clear()  # by modules that exist since their file was imported
+
+            def copied_if_older(module: torch.nn.Module) -> torch.nn.Module:
+                new = {id(tensor) for tensor in registered}
+                tensors = [one for one in (*module.parameters(), *module.buffers()) if not is_lazy(one)]
+                in_memory = any(not tensor.is_meta for tensor in tensors)
+                older = in_memory or (tensors and new.isdisjoint(map(id, tensors)))
+                return copied(module) if older else module
+
+            module = construct(network, training=training, constructor=constructor, change=copied_if_older)
         return module.to("meta")
     except NetworkError as error:
         if not isinstance(error.__cause__, NotImplementedError | RuntimeError):
             raise
-    module = construct(network, training=training)
-    buffers = dict(module.named_buffers())
-    module.to("meta")
-    for name, buffer in module.named_buffers():
-        if buffer.numel() <= MOST_ELEMENTS:
-            values.keep(buffer, buffers[name])
-    return module
+    return construct(network, training=training, change=copied)
+
+
+def copy_on_meta(module: torch.nn.Module, values: KnownValues) -> torch.nn.Module:
+    """Copy a module to the meta device, without memory for its weights; `values` keeps those of small buffers."""
+    memo: dict[int, Any] = {}
+    for tensor in (*module.parameters(), *module.buffers()):
+        moved = tensor.detach().to("meta", copy=True)
+        is_parameter = isinstance(tensor, torch.nn.Parameter)
+        memo[id(tensor)] = torch.nn.Parameter(moved, tensor.requires_grad) if is_parameter else moved
+        value = None if is_parameter or tensor.numel() > MOST_ELEMENTS else values.of(tensor)
+        if value is None and tensor in _BUFFERS:
+            version, value = _BUFFERS[tensor]
+            value = value if version == tensor._version else None
+        if value is not None:
+            values.keep(moved, value.detach().cpu())
+    computed = (one for part in module.modules() for one in vars(part).values())  # as by weight_norm
+    for tensor in computed:
+        if isinstance(tensor, torch.Tensor) and not tensor.is_leaf:
+            memo[id(tensor)] = tensor.detach().to("meta")
+    return copy.deepcopy(module, memo)
 
 
 @contextlib.contextmanager
-def without_memory(values: KnownValues) -> Iterator[None]:
+def without_memory(values: KnownValues) -> Iterator[list[torch.Tensor]]:
     """Within, parameters and buffers of new modules move to the meta device as they are registered.
+
+    The list that it gives grows by each of them.
 
     Initialisers then cost nothing, and constructors that compute with plain tensors still can, which they could not if
     the meta device were the default one.
@@ -256,22 +315,31 @@ def without_memory(values: KnownValues) -> Iterator[None]:
     values
         Keeps the values of buffers that are small.
     """
-    with registered_on_meta(values), Constructing(values):
-        yield
+    registered: list[torch.Tensor] = []
+    with registered_on_meta(values, registered=registered), Constructing(values):
+        yield registered
 
 
 @contextlib.contextmanager
-def registered_on_meta(values: KnownValues, keep_lazy: Callable[[torch.Tensor], None] | None = None) -> Iterator[None]:
+def registered_on_meta(
+    values: KnownValues,
+    keep_lazy: Callable[[torch.Tensor], None] | None = None,
+    registered: list[torch.Tensor] | None = None,
+) -> Iterator[None]:
     """As `without_memory`, for callers that follow the values of calls themselves.
 
     Parameters
     ----------
     keep_lazy
         Takes each lazy tensor that was moved.
+    registered
+        Grows by each parameter and buffer that is not lazy.
     """
 
     def to_meta(module: torch.nn.Module, name: str, tensor: torch.Tensor | None) -> Any:  # noqa: ARG001  # as PyTorch calls it
         with torch._C.DisableTorchFunction():  # a mode may claim that it is on a GPU
+            if tensor is not None and tensor.is_meta and registered is not None:
+                registered.append(tensor)
             if tensor is None or tensor.is_meta:
                 return None
         if is_lazy(tensor):
@@ -283,7 +351,11 @@ def registered_on_meta(values: KnownValues, keep_lazy: Callable[[torch.Tensor], 
         moved = tensor.detach().to("meta")
         if not isinstance(tensor, torch.nn.Parameter) and tensor.numel() <= MOST_ELEMENTS:
             values.keep(moved, tensor)
-        return torch.nn.Parameter(moved, tensor.requires_grad) if isinstance(tensor, torch.nn.Parameter) else moved
+            _BUFFERS[moved] = moved._version, tensor
+        result = torch.nn.Parameter(moved, tensor.requires_grad) if isinstance(tensor, torch.nn.Parameter) else moved
+        if registered is not None:
+            registered.append(result)
+        return result
 
     hooks = (register_module_parameter_registration_hook(to_meta), register_module_buffer_registration_hook(to_meta))
     try:

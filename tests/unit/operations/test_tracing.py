@@ -1,4 +1,5 @@
 import collections
+import functools
 import itertools
 import sys
 
@@ -498,3 +499,41 @@ def test_an_operator_outside_of_pytorch_is_refused(own):
 
     with pytest.raises(UntraceableError, match="roi_align"):
         trace(own(Forward(forward)))
+
+
+class Repeated(nn.Module):
+    """Applies a layer as often as a buffer says."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+        self.register_buffer("count", torch.tensor(3))
+
+    def forward(self, x):
+        for _ in range(int(self.count)):
+            x = self.layer(x)
+        return x
+
+
+cached = functools.cache(Repeated)
+
+
+def test_a_module_that_outlives_a_trace_is_traced_again(tmp_path, monkeypatch):
+    tmp_path.joinpath("built_at_import.py").write_text(
+        f"import {__name__} as tests\nNETWORK = tests.Repeated()\ndef network(): return NETWORK\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    for name in (f"{__name__}:cached", "built_at_import:network", "built_at_import:NETWORK"):
+        for precision in ("bf16+channels_last", "fp32"):
+            traced = trace(name, 4, 8, precision=[precision])
+            assert names(traced) == ["torch.nn.functional.linear"] * 3
+            assert traced.calls[0].operation.tensors[0].dtype == ("bfloat16" if "bf16" in precision else "float32")
+
+
+def test_tracing_does_not_change_a_module_in_memory(own):
+    module = Repeated()
+    before = {name: (id(tensor), tensor.clone()) for name, tensor in module.state_dict(keep_vars=True).items()}
+    assert len(names(trace(own(module), 4, 8, precision=["bf16"], pass_="training"))) == 3
+    for name, tensor in module.state_dict(keep_vars=True).items():
+        assert id(tensor) == before[name][0]
+        assert torch.equal(tensor, before[name][1])
