@@ -181,6 +181,14 @@ def test_wrong_usage_is_one_message(words: str, message: str, tmp_path: Path) ->
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"error: {message}\n")
 
 
+def test_a_removed_working_directory_is_one_message(tmp_path: Path) -> None:
+    code = "import os; os.rmdir(os.getcwd()); from clockwatt.cli.main import main; main()"
+    folder = tmp_path / "removed"
+    folder.mkdir()
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "error: the working directory was removed. Change to another one.\n")
+
+
 def test_an_interrupted_command_says_so(tmp_path: Path) -> None:
     (tmp_path / "endless.py").write_text("import time\n\n\ndef network():\n    time.sleep(600)\n")
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a child inherits that it is ignored

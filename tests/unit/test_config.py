@@ -94,11 +94,19 @@ def test_all_errors_are_told_at_once() -> None:
     assert {"shards", "gpus", "networks"} <= {line.strip().split(":")[0] for line in str(caught.value).splitlines()}
 
 
-@pytest.mark.parametrize("text", ["[1, 2", "", "- a", "campaign: demo\n\tgpus: x"])
-def test_a_file_that_is_no_mapping_is_refused(tmp_path, text: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("[1, 2", r"line 1 is not valid YAML \(expected ',' or ']', but got '<stream end>'\)"),
+        ("campaign: demo\n\tgpus: x", r"line 2 is not valid YAML \(found character '\\t'"),
+        ("", "is not a mapping"),
+        ("- a", "is not a mapping"),
+    ],
+)
+def test_a_file_that_is_no_mapping_is_refused(tmp_path, text: str, why: str) -> None:
     path = tmp_path / "config.yaml"
     path.write_text(text)
-    with pytest.raises(ConfigError, match=r"config\.yaml"):
+    with pytest.raises(ConfigError, match=rf"config\.yaml: {why}"):
         config.load(path)
 
 

@@ -94,11 +94,15 @@ def test_no_gpu(nvml, in_worker):
 
 @pytest.mark.parametrize(
     ("complaint", "reported"),
-    [("no controller", "sinfo: fatal: no controller"), ("Could not establish a configuration source", "SLURM_CONF")],
+    [
+        ("echo 'sinfo: fatal: no controller'", "sinfo: fatal: no controller"),
+        ("echo 'sinfo: fatal: Could not establish a configuration source'", "SLURM_CONF"),
+        ("true", "ended with status 1"),
+    ],
 )
 def test_a_slurm_that_fails_is_reported(tmp_path, monkeypatch, complaint, reported):
     broken = tmp_path / "sinfo"
-    broken.write_text(f"#!/bin/sh\necho 'sinfo: fatal: {complaint}' >&2\nexit 1\n")
+    broken.write_text(f"#!/bin/sh\n{complaint} >&2\nexit 1\n")
     broken.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(cluster.SlurmUnavailableError, match=reported):

@@ -12,6 +12,7 @@ import os
 import pkgutil
 import signal
 import sys
+from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -74,6 +75,11 @@ def main() -> NoReturn:
     signal.signal(signal.SIGTERM, _terminate)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not where it is ignored, as after nohup
         signal.signal(signal.SIGINT, _interrupt)
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        print("error: the working directory was removed. Change to another one.", file=sys.stderr)
+        sys.exit(1)
     try:
         status = app(prog_name="clockwatt", standalone_mode=False)
     except Answered:

@@ -45,6 +45,9 @@ def read_yaml(path: Path) -> Any:
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
         raise ConfigError(f"{path}: line {line} is not UTF-8. Save the file in UTF-8.") from None
+    except yaml.MarkedYAMLError as error:
+        where = "" if error.problem_mark is None else f": line {error.problem_mark.line + 1}"
+        raise ConfigError(f"{path}{where} is not valid YAML ({error.problem}). Correct it.") from error
     except yaml.YAMLError as error:
         raise ConfigError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from error
     except _DuplicateKeyError as error:

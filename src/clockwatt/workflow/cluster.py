@@ -203,8 +203,9 @@ def _output(command: Sequence[str]) -> str:
     except subprocess.TimeoutExpired:
         raise SlurmUnavailableError(f"Slurm does not answer: `{' '.join(command)}` took over {TIMEOUT_S} s.") from None
     if done.returncode != 0:
-        complaint = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        complaint = (done.stderr.strip().splitlines() or [""])[-1]
         if "configuration source" in complaint:
             raise SlurmUnavailableError("Slurm finds no slurm.conf. Set SLURM_CONF to its path.")
-        raise SlurmUnavailableError(f"Slurm does not answer: `{' '.join(command)}` says {complaint!r}.")
+        said = f"says {complaint!r}" if complaint else f"ended with status {done.returncode}"
+        raise SlurmUnavailableError(f"Slurm does not answer: `{' '.join(command)}` {said}.")
     return done.stdout

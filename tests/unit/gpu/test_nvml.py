@@ -1,4 +1,5 @@
 import contextlib
+import importlib
 import subprocess
 import sys
 import time
@@ -6,6 +7,7 @@ import time
 import pytest
 
 import standin_nvml
+from clockwatt.errors import ClockwattError
 from clockwatt.gpu.interface import (
     GpuLostError,
     GpuNotFoundError,
@@ -37,6 +39,13 @@ def test_identity(nvml, in_worker):
     found = in_worker(identity, nvml.uuid(2))
     assert (found.name, found.uuid) == ("NVIDIA GeForce RTX 2080 Ti", nvml.uuid(2))
     assert (found.driver_version, found.cuda_version, found.virtual) == ("580.1.2", "13.2", False)
+
+
+def test_a_missing_package_is_named_with_its_fix(monkeypatch):
+    monkeypatch.delitem(sys.modules, "clockwatt.gpu.nvidia")
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    with pytest.raises(ClockwattError, match=r"nvidia-ml-py cannot be imported .*pip install nvidia-ml-py"):
+        importlib.import_module("clockwatt.gpu.nvidia")
 
 
 def test_every_sensor_is_read_in_its_unit(nvml, in_worker):

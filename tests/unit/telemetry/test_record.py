@@ -275,8 +275,9 @@ def test_it_rests_before_each_run(nvml, tmp_path: Path) -> None:
     ("words", "message"),
     [
         (("--output", "{out}"), "no command. Write it after --"),
-        (("--output", "{out}", "--", "no-such-program"), "no-such-program: no such program"),
-        (("--output", "{out}", "--", "{file}"), "is no program that may be run"),
+        (("--output", "{out}", "--", "no-such-program"), "no-such-program: no such program. Check its name"),
+        (("--output", "{out}", "--", "{file}"), "is no program that may be run. Make it executable"),
+        (("--output", "{out}", "--", __file__), "Write `python /"),
         (("--output", "{out}", "--gpu", "7", "--", "true"), "--gpu 7: there is no such GPU. Here are 0 (GPU-0a30beef"),
         (("--output", "{out}", "--gpu", "0", "--gpu", "GPU-0", "--", "true"), "named twice"),
         (("--output", "{out}", "--gpu", "virtual:z9", "--", "true"), "z9"),

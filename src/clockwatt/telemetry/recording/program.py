@@ -66,8 +66,10 @@ def check_program(command: list[str]) -> None:
     if not command:
         raise ClockwattError("no command. Write it after --, such as `-- python train.py`.")
     if shutil.which(command[0]) is None:
-        why = "is no program that may be run" if os.path.lexists(command[0]) else "no such program"
-        raise ClockwattError(f"{command[0]}: {why}.")
+        if os.path.lexists(command[0]):
+            fix = f"Write `python {command[0]}`" if command[0].endswith(".py") else "Make it executable with `chmod +x`"
+            raise ClockwattError(f"{command[0]}: is no program that may be run. {fix}.")
+        raise ClockwattError(f"{command[0]}: no such program. Check its name, and give each argument as its own word.")
 
 
 class Signals:
