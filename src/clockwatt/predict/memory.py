@@ -23,7 +23,7 @@ from clockwatt.gpu.specs import GpuSpec
 from clockwatt.io.resources import resource
 from clockwatt.predict.models.trees import Trees
 from clockwatt.schema.execution import ExecutionSettings
-from clockwatt.schema.records import CAPTURE, CUBLAS, CUBLASLT, MEMORY_KINDS, UNCOMPILED, MemoryRow
+from clockwatt.schema.records import CAPTURE, CUBLAS, CUBLASLT, MEMORY_KINDS, STREAM, UNCOMPILED, MemoryRow
 
 CONTEXT_BYTES = 512 * 2**20
 """Typical memory of a CUDA context with the kernels of PyTorch and cuDNN loaded."""
@@ -34,7 +34,9 @@ _OLDER_CUBLAS_BYTES = 8320 * 2**10
 CUBLASLT_BYTES = 2**20
 """PyTorch's default of `CUBLASLT_WORKSPACE_SIZE`, in bytes."""
 
-_CAPTURE, _UNCOMPILED = (json.dumps({"kind": kind}, separators=(",", ":")) for kind in (CAPTURE, UNCOMPILED))
+_STREAM, _CAPTURE, _UNCOMPILED = (
+    json.dumps({"kind": kind}, separators=(",", ":")) for kind in (STREAM, CAPTURE, UNCOMPILED)
+)
 
 ModuleBytes = Mapping[tuple[str, str], int]
 """Module path and kind to bytes."""
@@ -109,7 +111,8 @@ def pass_memory(
         Memory that is not PyTorch's: the context, and what other processes hold.
     """
     sizes = allocation_bytes(events, execution, spec)
-    allocator, peak_row = _replayed(events, sizes)
+    allocator = CachingAllocator()
+    peak_row = replay(allocator, events, sizes, {})
     modules = _alive(events, sizes, peak_row)
     parts = {kind: sum(size for (_, one), size in modules.items() if one == kind) for kind in MEMORY_KINDS}
     tf32 = execution.cudnn_tf32 or execution.dtype != "float32"
@@ -151,29 +154,36 @@ def allocation_bytes(events: Sequence[MemoryRow], execution: ExecutionSettings, 
     return [int(found[event.call]) if event.call is not None else event.bytes or 0 for event in events]
 
 
-def _replayed(
-    events: Sequence[MemoryRow], sizes: Sequence[int], capacity: int | None = None
-) -> tuple[CachingAllocator, int]:
-    """Return the allocator after all events, and the row at which most was allocated.
+def replay(
+    allocator: CachingAllocator, events: Sequence[MemoryRow], sizes: Sequence[int], blocks: dict[int, Block]
+) -> int:
+    """Allocate and free as events say, and return the row at which most was allocated.
+
+    Parameters
+    ----------
+    blocks
+        What is allocated, by number; what is there before is not allocated again.
 
     Raises
     ------
     DoesNotFitError
-        If it takes more than `capacity`.
+        If it takes more than the allocator's capacity.
     """
-    allocator, peak_row, peak = CachingAllocator(capacity), 0, 0
-    blocks: dict[int, Block] = {}
+    peak_row, peak = 0, allocator.peak_allocated
     for row, (event, size) in enumerate(zip(events, sizes, strict=True)):
         if event.bytes is None:
             if (block := blocks.pop(event.number, None)) is not None:
                 allocator.release(block)
-        elif size:
+        elif size and event.number not in blocks:
             blocks[event.number] = allocator.allocate(size)
             if allocator.peak_allocated > peak:
                 peak, peak_row = allocator.peak_allocated, row
+        elif event.call == _STREAM:
+            allocator.begin_pool()
         elif event.call == _CAPTURE:
-            allocator.begin_capture()
-    return allocator, peak_row
+            allocator.empty_cache()
+            allocator.begin_pool()
+    return peak_row
 
 
 def _alive(events: Sequence[MemoryRow], sizes: Sequence[int], row: int) -> ModuleBytes:
@@ -214,7 +224,7 @@ def _fits(events: Sequence[MemoryRow], sizes: Sequence[int], reserved: int, capa
     if reserved <= capacity:
         return True
     try:
-        _replayed(events, sizes, capacity)
+        replay(CachingAllocator(capacity), events, sizes, {})
     except DoesNotFitError:
         return False
     return True
@@ -317,9 +327,8 @@ class CachingAllocator:
         self.peak_allocated = max(self.peak_allocated, self.allocated)
         return block
 
-    def begin_capture(self) -> None:
-        """Give back free segments, and allocate from a pool that shares none with what was allocated before."""
-        self.empty_cache()
+    def begin_pool(self) -> None:
+        """Allocate from a pool that shares no segment with what was allocated before."""
         self._pool += 1
 
     def release(self, block: Block) -> None:

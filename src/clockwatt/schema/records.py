@@ -56,6 +56,7 @@ WORKSPACE = "workspace"
 CUBLAS = "cublas"  # a workspace that stays, as the next one
 CUBLASLT = "cublaslt"
 UNCOMPILED = "uncompiled"  # no allocation: the pass is compiled, but those recorded are of the eager one
+STREAM = "stream"  # no allocation: those after it are on another CUDA stream, in a pool of its own
 CAPTURE = "capture"  # no allocation: those after it are of a CUDA graph, in a pool of its own
 MEMORY_KINDS = (PARAMETERS, GRADIENTS, OPTIMIZER_STATE, ACTIVATIONS, INPUTS, TEMPORARY, WORKSPACE)
 

@@ -157,19 +157,29 @@ def test_convolutions_describe_their_workspaces(recorded, precision):
     assert [call["gradients"] for call in calls[2:4]] == [[True, True, True], [False, True, True]]
 
 
+class Last(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.LSTM(8, 16, batch_first=True)
+
+    def forward(self, x):
+        return self.layer(x)[0].mean()
+
+
 def test_a_recurrent_layers_reserve_lives_until_its_backward_pass(recorded):
-    class Last(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layer = nn.LSTM(8, 16, batch_first=True)
-
-        def forward(self, x):
-            return self.layer(x)[0].mean()
-
     events = recorded(Last(), [2, 5, 8], "training")
     reserves = [event.number for event in events if event.call and json.loads(event.call).get("reserve")]
     assert len(reserves) == 2  # of two passes
     assert all(any(event.bytes is None and event.number == one for event in events) for one in reserves)
+
+
+def test_a_recurrent_layer_allocates_its_reserve_while_it_holds_its_workspace(recorded):
+    events = recorded(Last(), [2, 5, 8], "training")
+    rows = [row for row, event in enumerate(events) if event.call and json.loads(event.call).get("reserve")]
+    for row in rows:
+        assert events[row - 1].kind == WORKSPACE
+        assert events[row - 1].bytes is not None
+        assert (events[row + 1].number, events[row + 1].bytes) == (row - 1, None)
 
 
 def test_known_values_do_not_keep_tensors(recorded):

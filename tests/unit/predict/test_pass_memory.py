@@ -13,7 +13,7 @@ from clockwatt.operations.trace import memory as memory_trace
 from clockwatt.operations.trace.memory import record_memory
 from clockwatt.predict.memory import CachingAllocator, DoesNotFitError, column_sum_bytes, pass_memory, workspace_bytes
 from clockwatt.schema.execution import TF32
-from clockwatt.schema.records import ACTIVATIONS, PARAMETERS, MemoryRow
+from clockwatt.schema.records import ACTIVATIONS, CAPTURE, PARAMETERS, MemoryRow
 
 KIB, MIB = 2**10, 2**20
 
@@ -64,8 +64,9 @@ def test_a_captured_graph_shares_no_memory_with_what_ran_before():
     allocator.release(old[0])
     allocator.release(old[1])
     assert allocator.reserved == 32 * MIB
-    allocator.begin_capture()  # gives the free segment back, and not the one that is half used
+    allocator.empty_cache()  # gives the free segment back, and not the one that is half used
     assert allocator.reserved == 20 * MIB
+    allocator.begin_pool()
     allocator.allocate(6 * MIB)
     assert allocator.reserved == 40 * MIB
     allocator.release(old[2])
@@ -92,6 +93,14 @@ def test_a_captured_pass_has_workspaces_of_cublas_beside_those_of_the_passes_bef
 
     added = predicted("tf32+cuda_graph").allocated_bytes - predicted("tf32").allocated_bytes
     assert added == pytest.approx(65 * MIB, abs=64 * KIB)
+
+
+def test_passes_before_a_capture_use_no_free_block_of_another_stream():
+    network = NetworkConfig(name="relu", input=[2**21, 1], precision="tf32+cuda_graph")
+    events = record_memory(network, "inference", TrainingConfig(), lambda _: torch.nn.ReLU())
+    capture = next(row for row, event in enumerate(events) if event.call and CAPTURE in event.call)
+    before = pass_memory(events[:capture], pass_="inference", execution=network.execution[0], spec=None)
+    assert before.reserved_bytes == 40 * MIB  # though 12 MiB of the input's segment are free
 
 
 def _convolution(**changed):

@@ -44,6 +44,7 @@ from clockwatt.schema.records import (
     INPUTS,
     OPTIMIZER_STATE,
     PARAMETERS,
+    STREAM,
     TEMPORARY,
     TRAINING,
     UNCOMPILED,
@@ -118,10 +119,10 @@ class Storages(TorchDispatchMode):
         """Record a call that allocates memory of its own and frees it at its end."""
         self.freed(self.allocated(0, WORKSPACE, self.module(), description))
 
-    def begin_capture(self) -> None:
-        """Record that a CUDA graph is captured from here on: on a stream of its own, with its own workspaces."""
+    def begin_stream(self, kind: str) -> None:
+        """Record that another stream runs from here on, with its own workspaces: `STREAM`, or `CAPTURE` of a graph."""
         self._handles.clear()
-        self.allocated(0, WORKSPACE, "", {"kind": CAPTURE})
+        self.allocated(0, WORKSPACE, "", {"kind": kind})
 
     def _handle(self, kind: str) -> None:
         """Record the workspace of a library, which each thread allocates once."""
@@ -246,10 +247,13 @@ class _Follower(Tracer):
             "bidirectional": args[7], "batch_first": args[8], "input": x.shape[-1], "output": output.shape[-1],
             "weight": sum(one.numel() for one in weights),
         }  # fmt: skip
-        self._storages.workspace(described)
+        module = self._storages.module()
+        workspace = self._storages.allocated(0, WORKSPACE, module, described)
         if output.grad_fn is None:
+            self._storages.freed(workspace)
             return
-        reserve = self._storages.allocated(0, ACTIVATIONS, self._storages.module(), described | {"reserve": True})
+        reserve = self._storages.allocated(0, ACTIVATIONS, module, described | {"reserve": True})
+        self._storages.freed(workspace)  # which `_cudnn_rnn` holds while it allocates the reserve
 
         def release(*_gradients: object) -> None:
             self._storages.workspace(described)
@@ -323,10 +327,13 @@ def record_memory(
             set_checkpoint_early_stop(False),  # an exception, which would be a fault of the network
         ):
             run = _Pass(module, network, given, tracer, storages, training if learns else None, forward)
+            captured = mode_of_variant(network.variant) == CUDA_GRAPH
+            if captured:
+                storages.begin_stream(STREAM)
             for _ in range(_PASSES):
                 run()
-            if mode_of_variant(network.variant) == CUDA_GRAPH:
-                storages.begin_capture()
+            if captured:
+                storages.begin_stream(CAPTURE)
                 run()
             run.label_gradients()  # they are alive until the next pass begins
     except NetworkError:
