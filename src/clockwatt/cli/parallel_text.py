@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from clockwatt.cli.answer_text import question
 from clockwatt.cli.printing import MOST_ROWS, binary, left_out_words, quantity, rounded
-from clockwatt.cli.tables import table_of
+from clockwatt.cli.tables import print_whole, table_of
 
 if TYPE_CHECKING:
     from clockwatt.predict.parallel.answer import ParallelAnswer
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 def print_parallel(answer: ParallelAnswer) -> None:
     """Print a step on several GPUs: one line, a row for each rank that differs, and what limits it."""
     from rich.console import Console
+
+    from clockwatt.predict.answerer import lacks_memory
 
     console = Console()
     throughput = "" if answer.items_per_s is None else f"; {rounded(answer.items_per_s)} {answer.unit}/s"
@@ -36,11 +38,12 @@ def print_parallel(answer: ParallelAnswer) -> None:
         )
     console.print(table)
     single = answer.single
+    lacking = filter(None, [lacks_memory(single)])
     known = single.host
     host = f", {known.factor:.2f} × that on the median host" if known is not None and known.name else ""
     other = "other stages" if answer.stages else "communication"
     lines = [
-        f"One GPU: {quantity(single.time_s, 's')}, {quantity(single.energy_j, 'J')}.",
+        " ".join([f"One GPU: {quantity(single.time_s, 's')}, {quantity(single.energy_j, 'J')}.", *lacking]),
         f"Communications over {answer.links}: {quantity(answer.communication_s, 's')}.",
         f"Device time: {quantity(answer.device_s, 's')}; waiting for {other}: {quantity(answer.exposed_s, 's')} of it.",
         f"Host time: {quantity(answer.host_s, 's')}{host}.",
@@ -71,7 +74,7 @@ def print_parallel_recommendation(answer: ParallelRecommendation) -> None:
             f"{one.speed_up:.2f}", f"{one.energy_ratio:.2f}", memory,
             style="bold" if number == 0 else None if number < answer.allowed else "dim",
         )  # fmt: skip
-    console.print(table)
+    print_whole(table)
     fastest = max(answer.candidates[: answer.allowed], key=lambda one: one.speed_up)
     step = f"a step: {quantity(single.time_s, 's')}, {quantity(single.energy_j, 'J')}"
     lines = [

@@ -78,6 +78,19 @@ class Limits:
         in_power = math.isinf(self.power_cap_w) or (power_w is not None and power_w <= self.power_cap_w)
         return time_s <= fastest_s * (1 + self.max_slowdown) and in_power
 
+    def refusal(self, candidates: Sequence[tuple[float, float | None, str]], fastest_s: float) -> str:
+        """Return why no candidate meets the limits, and which to raise; each is a time, a mean power and a place."""
+        in_time = [one for one in candidates if replace(self, power_cap_w=math.inf).keeps(one[0], None, fastest_s)]
+        known = [(power_w, place) for _, power_w, place in in_time if power_w is not None]
+        if not known:
+            return "no candidate meets the limits: no mean power is known, since no idle power was calibrated."
+        kept, more = (
+            ("among fast enough candidates, ", " or {max_slowdown}") if len(in_time) < len(candidates) else ("", "")
+        )
+        power_w, place = min(known)
+        where = f"{power_w:.0f} W, on {place}"
+        return f"no candidate meets the limits: {kept}the least mean power is {where}. Raise {{power_cap_w}}{more}."
+
 
 @dataclass(frozen=True)
 class Recommendation:
@@ -224,7 +237,8 @@ def recommend(
     fastest_s = min(candidate.expected.time_s for candidate in candidates)
     keeps = [limits.keeps(one.expected.time_s, one.expected.power_w, fastest_s) for one in candidates]
     if not any(keeps):
-        raise NotPredictableError(f"no candidate meets the limits: {_closest(candidates, limits, fastest_s)}.")
+        rows = [(one.expected.time_s, one.expected.power_w, f"{one.gpu} at {one.point}") for one in candidates]
+        raise NotPredictableError(limits.refusal(rows, fastest_s))
     if not any(math.isfinite(value) for value, kept in zip(promised, keeps, strict=True) if kept):
         raise NotPredictableError(
             f"no candidate that meets the limits has a known {objective}. Loosen the limits, or name "
@@ -399,22 +413,6 @@ def _value(candidate: Answer, objective: str) -> float:
     if energy_j is None and objective != "time":
         return math.inf
     return float(objective_of(objective, candidate.expected.time_s, energy_j))
-
-
-def _closest(candidates: list[Answer], limits: Limits, fastest_s: float) -> str:
-    """Return the least power within the limit on time, to report a cap that is too low."""
-    in_time = [
-        one for one in candidates if replace(limits, power_cap_w=math.inf).keeps(one.expected.time_s, None, fastest_s)
-    ]
-    known = [one for one in in_time if one.expected.power_w is not None]
-    if not known:
-        return "no mean power is known, since no idle power was calibrated"
-    least = min(known, key=lambda candidate: candidate.expected.power_w or math.inf)
-    kept, more = (
-        ("among fast enough candidates, ", " or {max_slowdown}") if len(in_time) < len(candidates) else ("", "")
-    )
-    where = f"{least.expected.power_w:.0f} W, on {least.gpu} at {least.point}"
-    return f"{kept}the least mean power is {where}. Raise {{power_cap_w}}{more}"
 
 
 def _known_regret(validation_dir: Path, best: Answer, objective: str) -> dict[str, Any] | None:

@@ -32,6 +32,7 @@ from clockwatt.predict.parallel.schedules import (
 )
 from clockwatt.predict.request import DDP, PIPELINE, Request
 from clockwatt.predict.tracing import TracedNetwork, with_batch
+from clockwatt.predict.warning_kinds import AnswerWarning, WarningKind, is_of
 from clockwatt.schema.records import (
     ACTIVATIONS,
     GRADIENTS,
@@ -47,6 +48,7 @@ from clockwatt.schema.records import (
 
 Trace = Callable[[NetworkConfig, Pass], TracedNetwork]
 """Function from a network and a pass to its calls."""
+_LESS = "Choose a smaller batch, another strategy or more GPUs."
 
 
 @dataclass(frozen=True)
@@ -117,6 +119,19 @@ class ParallelAnswer:
         return values | {"single": self.single.to_dict()}
 
 
+def lacks_memory_of_rank(answer: ParallelAnswer) -> str | None:
+    """Return the message for ranks that do not fit their GPU; None where they fit or that is not known."""
+    of_one = answer.single.memory
+    if answer.memory_bytes is None or of_one is None or of_one.gpu_bytes is None:
+        return None
+    needed = max(answer.memory_bytes)
+    more_than_one = answer.strategy == DDP and of_one.fits is False  # a rank of DDP needs what one GPU does, and more
+    if needed + of_one.used_bytes <= of_one.gpu_bytes and not more_than_one:
+        return None
+    there = of_one.gpu_bytes / 2**30
+    return f"Does not fit: a rank needs {needed / 2**30:.1f} GiB; {answer.single.gpu} has {there:.1f} GiB."
+
+
 def ask_parallel(predictors: AllGpus, request: Request, network: NetworkConfig, trace: Trace) -> ParallelAnswer:
     """Answer a request with a strategy.
 
@@ -178,9 +193,14 @@ class Steps:
         answer = make(request, links, count, self._step(network, request.point), one, single)
         between, own = (name.removeprefix("NVIDIA ") for name in (self._links.gpu_name, single.gpu_name))
         other = "on another machine" if self._links.origin else f"between other GPUs ({between})"
-        warning = f"The links were measured {other}. For yours, run `clockwatt calibrate --links links.json`."
-        warned = self._links.origin or between != own
-        return replace(answer, nodes=nodes, warnings=(*single.warnings, *((warning,) if warned else ())))
+        warnings = [one for one in single.warnings if not is_of(one, WarningKind.DOES_NOT_FIT)]
+        if (lacking := lacks_memory_of_rank(answer)) is not None:
+            warnings.insert(0, AnswerWarning(f"{lacking} {_LESS}", WarningKind.DOES_NOT_FIT))
+        if self._links.origin or between != own:
+            warnings.append(
+                f"The links were measured {other}. For yours, run `clockwatt calibrate --links links.json`."
+            )
+        return replace(answer, nodes=nodes, warnings=tuple(warnings))
 
     def single(self, point: str) -> Answer:
         """Answer for one GPU at an operating point."""

@@ -13,7 +13,7 @@ from clockwatt.predict.answer import Answer
 from clockwatt.predict.answerer import lacks_memory
 from clockwatt.predict.description import NotPredictableError
 from clockwatt.predict.evaluation.errors import objective_of
-from clockwatt.predict.parallel.answer import ParallelAnswer, Steps, Trace
+from clockwatt.predict.parallel.answer import ParallelAnswer, Steps, Trace, lacks_memory_of_rank
 from clockwatt.predict.recommend import Limits, why_not
 from clockwatt.predict.request import PIPELINE, Request
 from clockwatt.predict.warning_kinds import WarningKind, is_of
@@ -117,11 +117,11 @@ def recommend_parallel(
     single = steps.single(points[0])
     numbers = itertools.product(sorted({1, *request.node_counts}), sorted({*request.counts}))
     ways = itertools.product(numbers, dict.fromkeys(request.strategies or STRATEGIES))
-    found, warnings, any_lacks = list[Placement](), dict.fromkeys(single.warnings), False
+    found, warnings = list[Placement](), dict.fromkeys(single.warnings)
     for point, ((nodes, count), strategy) in itertools.product(points, [((1, 1), None), *ways]):
         if nodes > 1 and strategy == PIPELINE:
             continue
-        where = f"one GPU at {point}" if strategy is None else f"{strategy} on {nodes * count} GPUs at {point}"
+        where = _place(nodes, nodes * count, strategy, point)
         try:
             if strategy is None:
                 candidate, lacking = _placement(steps.single(point), single, point), lacks_memory(steps.single(point))
@@ -129,7 +129,7 @@ def recommend_parallel(
                 between = {"nodes": nodes, "node_links": request.node_links if nodes > 1 else None}
                 asked = {"gpus_per_node": count, "strategy": strategy, "points": (point,), **between}
                 answer = steps.answer(request.model_copy(update=asked))
-                candidate, lacking = _placement(answer, single, point), _lacks(answer)
+                candidate, lacking = _placement(answer, single, point), lacks_memory_of_rank(answer)
                 warnings |= dict.fromkeys(answer.warnings)
         except ClockwattError as error:
             left_out.append(f"{where}: {error}")
@@ -137,19 +137,20 @@ def recommend_parallel(
         if lacking is None:
             found.append(candidate)
         else:
-            any_lacks = True
             left_out.append(f"{where}: {lacking}")
     if not found:
         raise NotPredictableError(f"{network.name}: nothing to choose from. {' '.join(left_out)}")
     fastest_s = min(one.time_s / one.items for one in found)
     keeps = [limits.keeps(one.time_s / one.items, one.power_w, fastest_s) for one in found]
     if not any(keeps):
-        least = min(one.power_w for one in found)
-        raise NotPredictableError(f"no candidate meets the limits: the least mean power of all GPUs is {least:.0f} W.")
+        rows = [
+            (one.time_s / one.items, one.power_w, _place(one.nodes, one.gpus, one.strategy, one.point)) for one in found
+        ]
+        raise NotPredictableError(limits.refusal(rows, fastest_s))
     order = sorted(range(len(found)), key=lambda place: (not keeps[place], _cost(found[place], request.objective)))
     candidates = tuple(found[place] for place in order)
-    # where something does not fit, one GPU's own warning is among the reasons
-    kept = [one for one in warnings if not (any_lacks and is_of(one, WarningKind.DOES_NOT_FIT))]
+    # what does not fit is among the reasons
+    kept = [one for one in warnings if not is_of(one, WarningKind.DOES_NOT_FIT)]
     return ParallelRecommendation(
         request.objective, candidates[0], candidates, sum(keeps), single, tuple(left_out), tuple(kept)
     )
@@ -185,16 +186,10 @@ def _placement(answer: Answer | ParallelAnswer, single: Answer, point: str) -> P
     )  # fmt: skip
 
 
-def _lacks(answer: ParallelAnswer) -> str | None:
-    """Return the message for ranks that do not fit their GPU; None where they fit or that is not known."""
-    of_one = answer.single.memory
-    if answer.memory_bytes is None or of_one is None or of_one.gpu_bytes is None:
-        return None
-    needed = max(answer.memory_bytes)
-    if needed + of_one.used_bytes <= of_one.gpu_bytes:
-        return None
-    there = of_one.gpu_bytes / 2**30
-    return f"Does not fit: a rank needs {needed / 2**30:.1f} GiB; {answer.single.gpu} has {there:.1f} GiB."
+def _place(nodes: int, gpus: int, strategy: str | None, point: str) -> str:
+    """Return `one GPU at default` or `8 GPUs of 2 nodes with ddp at default`."""
+    of_nodes = f" of {nodes} nodes" if nodes > 1 else ""
+    return f"one GPU at {point}" if strategy is None else f"{gpus} GPUs{of_nodes} with {strategy} at {point}"
 
 
 def _cost(one: Placement, objective: str) -> float:

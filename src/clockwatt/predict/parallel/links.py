@@ -170,7 +170,7 @@ class ClusterLinks(LinkProfile):
                 f"{{node_links}} {node_links}: give bandwidth of each GPU and latency, such as {_NODE_LINKS}."
             )
         values = {one.name: getattr(profile, one.name) for one in fields(profile)}
-        values["name"] = f"{profile.name}; between nodes {node_links}"
+        values["name"] = f"{profile.name} in nodes, {found[1]}GB/s and {found[2]}us between nodes"
         return cls(**values, nodes=nodes, node_bytes_per_s=1e9 * float(found[1]), node_latency_s=1e-6 * float(found[2]))
 
     def time_s(self, kind: str, size: float, gpus: int) -> float:

@@ -1,14 +1,18 @@
 """Answers for several GPUs: the same on the command line and in Python, and what is refused."""
 
 import json
+import re
+from dataclasses import replace
 
 import pytest
 from typer.testing import CliRunner
 
 from clockwatt.cli.main import app
+from clockwatt.cli.parallel_text import print_parallel, print_parallel_recommendation
 from clockwatt.errors import ClockwattError, RequestError
 from clockwatt.predict.api import load
 from clockwatt.predict.memory import most_at_once
+from clockwatt.predict.parallel.answer import lacks_memory_of_rank
 from clockwatt.predict.parallel.schedules import split, step_of
 from clockwatt.predict.request import Request
 from clockwatt.schema.records import MemoryRow
@@ -173,8 +177,11 @@ def test_limits_hold_for_all_gpus_together(predictors, choice):
     within = predictors.recommend("resnet18", (32, 3, 224, 224), power_cap_w=cap_w, **asked)
     assert within.allowed < len(within.candidates)
     assert all(one.power_w <= cap_w for one in within.candidates[: within.allowed])
-    with pytest.raises(ClockwattError, match="least mean power of all GPUs is"):
+    with pytest.raises(ClockwattError, match=r"limits: the least mean power is \d+ W, on one GPU at default. Raise"):
         predictors.recommend("resnet18", (32, 3, 224, 224), power_cap_w=1, **asked)
+    fast = rf"among fast enough candidates, the least mean power is {choice.best.power_w:.0f} W, on 4 GPUs with ddp at"
+    with pytest.raises(ClockwattError, match=fast):
+        predictors.recommend("resnet18", (32, 3, 224, 224), power_cap_w=cap_w, max_slowdown=0.1, **asked)
 
 
 def test_several_nodes_are_considered_as_predict_answers_for_them(predictors):
@@ -196,14 +203,43 @@ def test_several_nodes_are_considered_as_predict_answers_for_them(predictors):
 
 def test_what_does_not_fit_or_cannot_be_split_is_left_out_with_its_reason(predictors):
     asked = {"gpus": "h100", "training": True, "links": "h100-nvlink"}
-    large = predictors.recommend("resnet18", (4096, 3, 224, 224), counts=[4], **asked)
-    assert [(one.gpus, one.strategy) for one in large.candidates] == [(4, "pipeline")]
-    assert any("one GPU at default: Does not fit" in reason for reason in large.left_out)
+    nodes = {"node_counts": [2], "node_links": "50GB/s,5us", "strategies": ["ddp", "pipeline"]}
+    large = predictors.recommend("resnet18", (4096, 3, 224, 224), counts=[2, 4], **asked, **nodes)
+    assert {(one.gpus, one.strategy) for one in large.candidates} == {(2, "pipeline"), (4, "pipeline")}
+    assert not any("Does not fit" in warning for warning in large.warnings)
+    lacking = {reason.split(":")[0] for reason in large.left_out if "Does not fit" in reason}
+    assert {"one GPU at default", "4 GPUs with ddp at default", "4 GPUs of 2 nodes with ddp at default"} < lacking
     asked.pop("gpus")  # the GPU of the links is meant
     odd = predictors.recommend("resnet18", (33, 3, 224, 224), counts=[2], strategies=["pipeline"], **asked)
     assert odd.single.gpu == "h100"
     assert [one.gpus for one in odd.candidates] == [1]
     assert "the batch of 33 is not a multiple of it" in odd.left_out[0]
+
+
+def test_what_does_not_fit_is_a_rank_and_not_one_gpu(predictors, capsys):
+    four = {**TWO, "gpus_per_node": 4}
+    splits, whole = (
+        predictors.predict("resnet18", (4096, 3, 224, 224), strategy=name, **four) for name in ("pipeline", "ddp")
+    )
+    assert not any("Does not fit" in warning for warning in splits.warnings)
+    assert whole.warnings[0].startswith(f"Does not fit: a rank needs {whole.memory_bytes[0] / 2**30:.1f} GiB")
+    print_parallel(splits)
+    assert re.search(r"One GPU: .* J\. Does not fit: the pass needs", capsys.readouterr().out)
+
+
+def test_ddp_never_fits_where_one_gpu_does_not(ddp):
+    single = replace(ddp.single, memory=replace(ddp.single.memory, fits=False))
+    assert lacks_memory_of_rank(replace(ddp, single=single)).startswith("Does not fit: a rank needs")
+    assert lacks_memory_of_rank(replace(ddp, single=single, strategy="fsdp")) is None
+    assert lacks_memory_of_rank(ddp) is None
+
+
+def test_a_narrow_terminal_cuts_no_numbers(choice, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    wide = tuple(replace(one, point=f"sm{1980 - place}_pl350", speed_up=61059.74, energy_ratio=1032.82) for place, one
+                 in enumerate(choice.candidates))  # fmt: skip
+    print_parallel_recommendation(replace(choice, best=wide[0], candidates=wide))
+    assert re.search(r"sm1980_pl350 .* 61059\.74 +1032\.82 +\d+ MiB\n", capsys.readouterr().out)
 
 
 def test_the_command_line_recommends_in_words(choice):
