@@ -37,6 +37,16 @@ def test_links_lead_to_files_and_titles(page):
             assert link["anchor"] in anchors_of(there), link[0]
 
 
+@pytest.mark.parametrize("page", [page for page in PAGES if page.parent.name != "results"], ids=lambda page: page.stem)
+def test_percentages_that_link_to_results_stand_there(page):
+    for number_of, path in re.findall(
+        r"\[([\d. to]+) %[^\]]*\]\(([^)#]*results/[^)#]*)", page.read_text(encoding="utf-8")
+    ):
+        there = (page.parent / path).read_text(encoding="utf-8")
+        for number in re.findall(r"[\d.]+", number_of):
+            assert re.search(rf"(?<![\d.]){re.escape(number)}(?![\d.]*\d)", there), f"{number} is not in {path}"
+
+
 def test_results_are_made_of_their_files():
     made = results_pages.pages()
     assert made == {page.name: page.read_text(encoding="utf-8") for page in results_pages.DOCS.glob("*.md")}, (
