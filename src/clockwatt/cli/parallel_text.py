@@ -19,16 +19,15 @@ def print_parallel(answer: ParallelAnswer) -> None:
 
     from clockwatt.predict.answerer import lacks_memory
 
-    console = Console()
     throughput = "" if answer.items_per_s is None else f"; {rounded(answer.items_per_s)} {answer.unit}/s"
     nodes = f" of {answer.nodes} nodes" if answer.nodes > 1 else ""
-    console.print(
+    Console().print(
         f"{question(answer.single)}, {answer.strategy} on {answer.gpus} GPUs{nodes}: {quantity(answer.time_s, 's')}, "
         f"{quantity(answer.energy_j, 'J')} predicted; speed-up {answer.speed_up:.2f}, efficiency "
         f"{100 * answer.efficiency:.0f} %; {answer.limited_by}{throughput}",
         soft_wrap=True, style="bold", highlight=False,
     )  # fmt: skip
-    console.print()
+    print()
     table = table_of("rank", "kernel time", "energy", "memory", *(["first module"] if answer.stages else []), between=2)
     for rank, energy_j in enumerate(answer.energies_j if answer.stages else answer.energies_j[:1]):
         memory = "–" if answer.memory_bytes is None else binary(answer.memory_bytes[rank])
@@ -36,7 +35,7 @@ def print_parallel(answer: ParallelAnswer) -> None:
         table.add_row(
             str(rank) if stage else "each", quantity(answer.busy_s[rank], "s"), quantity(energy_j, "J"), memory, *stage
         )
-    console.print(table)
+    print_whole(table)
     single = answer.single
     lacking = filter(None, [lacks_memory(single)])
     known = single.host

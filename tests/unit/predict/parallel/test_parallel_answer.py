@@ -234,8 +234,11 @@ def test_ddp_never_fits_where_one_gpu_does_not(ddp):
     assert lacks_memory_of_rank(ddp) is None
 
 
-def test_a_narrow_terminal_cuts_no_numbers(choice, capsys, monkeypatch):
+def test_a_narrow_terminal_cuts_no_names_and_numbers(ddp, choice, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
+    stages = ("conv1", ".".join(["a_module_with_a_long_name"] * 4))
+    print_parallel(replace(ddp, strategy="pipeline", stages=stages))
+    assert f" {stages[1]}\n" in capsys.readouterr().out
     wide = tuple(replace(one, point=f"sm{1980 - place}_pl350", speed_up=61059.74, energy_ratio=1032.82) for place, one
                  in enumerate(choice.candidates))  # fmt: skip
     print_parallel_recommendation(replace(choice, best=wide[0], candidates=wide))
