@@ -133,6 +133,8 @@ class KnownValues:
         if computed is not None:
             result = _cloned(computed.result) if func in _TO_CPU else self._on_meta(computed)
             return Computed(result, computed.assumptions)
+        if func in (torch.bincount, torch.Tensor.bincount):
+            return _counts(args, kwargs)
         selected = self._selected(func, args, kwargs)
         if selected is None:
             return None
@@ -280,6 +282,15 @@ class KnownValues:
             return _CPU if value == "meta" or (isinstance(value, torch.device) and value.type == "meta") else value
 
         return _mapped(move, value)
+
+
+def _counts(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Computed | None:
+    """What `bincount` gives for unknown values: as many counts as it is asked for; None if it is asked for none."""
+    weights, least = (argument(args, kwargs, place) for place in ((1, "weights"), (2, "minlength")))
+    if not least:
+        return None
+    dtype = torch.int64 if weights is None else torch.float32 if weights.dtype == torch.float32 else torch.float64
+    return Computed(torch.empty(least, dtype=dtype, device="meta"), frozenset([f"values counted are below {least}"]))
 
 
 class Constructing(TorchFunctionMode):

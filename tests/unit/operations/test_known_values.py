@@ -80,6 +80,7 @@ READ = {
     "nonzero": (where_ones, (3, 8)),
     "where": (lambda m, x: x[torch.where(m.mask)[0]], (2, 8)),
     "repeat_interleave": (lambda m, x: x.repeat_interleave(m.count, 0) * 1, (20, 8)),
+    "bincount": (lambda m, x: m.count.bincount(minlength=6) * 1, (9,)),
     "one_hot": (lambda m, x: nn.functional.one_hot(m.count), (4, 9)),
     "unique": (lambda m, x: m.mask.unique() * 1, (2,)),
     "to the CPU": (lambda m, x: x[: m.count.cpu()[0].item()] * 1, (2, 8)),
@@ -141,6 +142,15 @@ def test_numbers_are_assumed_to_be_finite_and_the_answer_says_so(traced):
     trace = traced(lambda m, x: x[:1] * 1 if torch.isnan(x).any() or x.isinf().any() else x[:3] * 1)
     assert shape(trace) == (3, 8)
     assert trace.assumed_branches == [": values are finite"]
+
+
+def test_counts_of_unknown_values_are_as_many_as_they_are_asked_for(traced):
+    trace = traced(lambda m, x: torch.bincount(x.long().flatten(), minlength=6) * 1)
+    assert shape(trace) == (6,)
+    assert trace.assumed_branches == [": values counted are below 6"]
+    assert traced(lambda m, x: x.long().flatten().bincount(x.flatten(), 6) * 1).calls[-1].operation.dtype == "float32"
+    with pytest.raises(UntraceableError, match=r"bincount has no implementation without data"):
+        traced(lambda m, x: torch.bincount(x.long().flatten()) * 1)
 
 
 def routed(m, x):
