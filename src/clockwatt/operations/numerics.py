@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -28,11 +30,28 @@ def apply(execution: ExecutionSettings) -> dict[str, str | bool]:
     dict
         What `settings` then says.
     """
-    torch.backends.mha.set_fastpath_enabled(False)
-    _cudnn.benchmark = False
-    torch.backends.cuda.matmul.fp32_precision = _name(execution.matrix_tf32)
-    _cudnn.conv.fp32_precision = _cudnn.rnn.fp32_precision = _name(execution.cudnn_tf32)
+    cudnn = _name(execution.cudnn_tf32)
+    _set(False, False, _name(execution.matrix_tf32), cudnn, cudnn)
     return settings()
+
+
+@contextlib.contextmanager
+def applied(execution: ExecutionSettings) -> Iterator[None]:
+    """Set the switches within the context; after it they are as before, since the process may be a user's own."""
+    before = settings()
+    apply(execution)
+    try:
+        yield
+    finally:
+        _set(*before.values())
+
+
+def _set(fast_path: Any, benchmark: Any, matmul: Any, conv: Any, rnn: Any) -> None:
+    """Set the switches, in the order of `settings`."""
+    torch.backends.mha.set_fastpath_enabled(fast_path)
+    _cudnn.benchmark = benchmark
+    torch.backends.cuda.matmul.fp32_precision = matmul
+    _cudnn.conv.fp32_precision, _cudnn.rnn.fp32_precision = conv, rnn
 
 
 def _name(tf32: bool) -> str:

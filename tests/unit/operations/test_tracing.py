@@ -11,9 +11,12 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pack_sequen
 
 from clockwatt.config import NetworkConfig, TrainingConfig
 from clockwatt.errors import IndexBeyondEndError
+from clockwatt.operations import numerics
 from clockwatt.operations.networks import NetworkError
+from clockwatt.operations.trace.memory import record_memory
 from clockwatt.operations.trace.trace import trace_network
 from clockwatt.operations.trace.tracer import UntraceableError
+from clockwatt.schema.execution import FP32
 
 
 def network(name, *shape, **settings):
@@ -528,6 +531,13 @@ def test_a_module_that_outlives_a_trace_is_traced_again(tmp_path, monkeypatch):
             traced = trace(name, 4, 8, precision=[precision])
             assert names(traced) == ["torch.nn.functional.linear"] * 3
             assert traced.calls[0].operation.tensors[0].dtype == ("bfloat16" if "bf16" in precision else "float32")
+
+
+def test_tracing_leaves_the_switches_of_pytorch_as_they_were():
+    before = numerics.apply(FP32)
+    trace("resnet18")
+    record_memory(network("resnet18"), "inference", TrainingConfig())
+    assert numerics.settings() == before
 
 
 def test_tracing_does_not_change_a_module_in_memory(own):

@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import set_checkpoint_early_stop
 
 from clockwatt.config import NetworkConfig, TrainingConfig
-from clockwatt.operations import optimizers
+from clockwatt.operations import numerics, optimizers
 from clockwatt.operations.known_values import KnownValues
 from clockwatt.operations.networks import (
     FAULTS,
@@ -34,7 +34,7 @@ from clockwatt.operations.trace.call import storage_of
 from clockwatt.operations.trace.meta import MetaLayouts
 from clockwatt.operations.trace.trace import Build, checkpoints_replaced, know_masks, module_paths, on_meta
 from clockwatt.operations.trace.tracer import Tracer, UntraceableError
-from clockwatt.schema.execution import CUDA_GRAPH, mode_of_variant
+from clockwatt.schema.execution import CUDA_GRAPH, TF32, mode_of_variant
 from clockwatt.schema.records import (
     ACTIVATIONS,
     CAPTURE,
@@ -287,6 +287,7 @@ _AS_ON_CUDA: dict[object, Callable[..., Any]] = {
 }  # fmt: skip
 
 
+@numerics.applied(TF32)
 def record_memory(
     network: NetworkConfig, pass_: str, training: TrainingConfig, build: Build | None = None
 ) -> list[MemoryRow]:

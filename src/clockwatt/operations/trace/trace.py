@@ -79,6 +79,7 @@ def count_batch_norms(calls: Sequence[TracedCall]) -> int:
     return sum(call.operation.operation_class == "batch_norm" for call in calls)
 
 
+@numerics.applied(TF32)
 def trace_network(network: NetworkConfig, pass_: str, training: TrainingConfig, build: Build | None = None) -> Trace:
     """Trace one pass of a network.
 
@@ -141,7 +142,6 @@ def on_meta(
 
     NetworkError if it cannot be found or built.
     """
-    numerics.apply(TF32)
     with torch.random.fork_rng(devices=[]):
         if build is None:
             module = construct_on_meta(network, values, training=training)
