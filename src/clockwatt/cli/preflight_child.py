@@ -5,7 +5,9 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import re
 import sys
+import threading
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -134,6 +136,16 @@ def begin() -> None:
         script.leave(1)
 
     sys.excepthook = failed
+    shown_of_thread = threading.excepthook
+
+    def failed_in_thread(fault: threading.ExceptHookArgs) -> None:
+        shown_of_thread(fault)
+        if os.getpid() == script._process and re.search("cuda|nvidia", str(fault.exc_value), re.IGNORECASE):
+            name = fault.thread.name if fault.thread else "a thread"
+            print(f"error: {script.program}: {name} uses the GPU. Train in the main thread.", file=sys.stderr)
+            script.leave(1)
+
+    threading.excepthook = failed_in_thread
 
 
 def _name() -> str:

@@ -151,6 +151,10 @@ def test_preflight_names_the_line_of_a_script_that_needs_its_data(tmp_path: Path
     [
         ("import torch\nimport absent_package\n", "fails by itself, on a GPU too .*absent_package.*train.py:2"),
         ("import torch\nassert torch.cuda.device_count() > 1\n", "fails without a GPU or real data .*train.py:2"),
+        (
+            "import threading, torch\nthread = threading.Thread(target=lambda: torch.ones(1).cuda())\nthread.start()\n",
+            r"train.py: Thread-1 \(<lambda>\) uses the GPU. Train in the main thread",
+        ),
         ("import absent_package\n", "status 1 before a network ran on the GPU. See its message above"),
     ],
 )

@@ -96,6 +96,20 @@ def test_loss_is_read_as_a_finite_number_and_the_line_is_named() -> None:
     assert f"{Path(__file__).name}:" in warning
 
 
+@pytest.mark.parametrize("learns", [False, True])
+def test_autocast_that_begins_before_the_step_is_seen(learns: bool) -> None:
+    with clockwatt.pretend(gpu="h200") as run:
+        network = torch.nn.Linear(8, 8).cuda()
+        optimizer = torch.optim.SGD(network.parameters())
+        with torch.autocast("cuda", dtype=torch.bfloat16), torch.set_grad_enabled(learns):
+            for _ in range(2):
+                loss = network(torch.randn(4, 8, device="cuda")).sum()
+                if learns:
+                    loss.backward()
+                    optimizer.step()
+    assert (run.answer.pass_, str(run.answer.execution)) == ("training" if learns else "inference", "bf16-mixed")
+
+
 def test_scaler_steps_and_autocast_is_seen() -> None:
     scaler = []
 

@@ -219,6 +219,8 @@ class PretendTracer(Tracer):
         self._new_numbers = itertools.count()  # a number is never given again
         self._alive.clear()
         self._seen = _Seen()
+        for dtype in self.autocast:  # entered before
+            self._see_autocast(dtype)
         self.phase = LOSS if self._state_storages else FORWARD  # until a network runs, where one is known
 
     def compiled(
@@ -616,6 +618,9 @@ class PretendTracer(Tracer):
     def enter_autocast(self, dtype: torch.dtype | None) -> None:
         """Autocast to `dtype` begins; None: it is disabled."""
         super().enter_autocast(dtype)
+        self._see_autocast(dtype)
+
+    def _see_autocast(self, dtype: torch.dtype | None) -> None:
         if dtype is not None and self._seen.autocast is None:
             self._seen.autocast = str(dtype).removeprefix("torch.")
 
