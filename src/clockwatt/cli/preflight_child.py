@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from clockwatt.cli.pretend import PretendedRun
+from clockwatt.cli.pretend import NO_STEP, PretendedRun
 from clockwatt.errors import ClockwattError, NetworkError
 
 if TYPE_CHECKING:
@@ -20,11 +20,6 @@ if TYPE_CHECKING:
 
 _STEPS = 2
 """Steps after which a script has shown what one costs: the first makes the optimizer's state."""
-
-
-_NO_OPTIMIZER = (
-    "trains without an optimizer, so that no step of it ends. Change the parameters with step() of one of torch.optim."
-)
 
 
 _FAULTS = {
@@ -76,9 +71,6 @@ class _Script(PretendedRun):
         os.dup2(self._output, 1)
         status = 0
         try:
-            if self.learns_without_optimizer:
-                print(f"error: {self.program}: {_NO_OPTIMIZER}", file=sys.stderr)
-                self.leave(1)
             if self.step is None:  # the command says so, unless another process of the script reports
                 return
             print(file=sys.stderr, flush=True)  # a bar of progress may have left its line open
@@ -94,11 +86,6 @@ class _Script(PretendedRun):
         if at_once or status:
             self.leave(status)
         Path(self._asked["told"]).touch()
-
-    @property
-    def learns_without_optimizer(self) -> bool:
-        """Whether gradients were computed and no optimizer has stepped."""
-        return self._tracer.steps == 0 and self._tracer.has_gradients
 
     def leave(self, status: int) -> NoReturn:
         """End the process at once, without what the script would do at its end."""
@@ -125,7 +112,7 @@ def begin() -> None:
         if isinstance(error, NetworkError):
             print(f"error: {error}", file=sys.stderr)
         elif script.learns_without_optimizer and not isinstance(error, KeyboardInterrupt):
-            print(f"error: {script.program}: {_NO_OPTIMIZER}", file=sys.stderr)
+            print(f"error: {script.program}: {NO_STEP}", file=sys.stderr)
         else:
             shown(kind, error, trace)
             if not isinstance(error, KeyboardInterrupt):

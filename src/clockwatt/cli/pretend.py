@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from clockwatt.predict.request import Request
     from clockwatt.predict.tracing import TracedNetwork
 
+NO_STEP = (
+    "trains without an optimizer, so that no step of it ends. Change the parameters with step() of one of torch.optim."
+)
+"""What is said of a program that computes gradients alone."""
 _SHORT = {"bfloat16": "bf16", "float16": "fp16"}
 
 
@@ -61,15 +65,22 @@ class PretendedRun:
         """Keep a step that has ended."""
         self.step = step
 
+    @property
+    def learns_without_optimizer(self) -> bool:
+        """Whether gradients were computed and no optimizer has stepped."""
+        return self._tracer.steps == 0 and self._tracer.has_gradients
+
     @functools.cached_property
     def answer(self) -> Answer:
-        """What the step costs; a pass of inference where no optimizer has stepped.
+        """What the step costs; a pass of inference where no gradients were computed.
 
-        ClockwattError if nothing ran on the GPU, or it cannot be predicted.
+        ClockwattError if nothing ran on the GPU, no optimizer has stepped, or it cannot be predicted.
         """
         step = self.step
         if step is None:
             raise ClockwattError(f"{self.program}: ran no network on the GPU. Move it there with .to('cuda').")
+        if self.learns_without_optimizer:
+            raise ClockwattError(f"{self.program}: {NO_STEP}")
         from clockwatt.schema.records import INFERENCE, TRAINING
 
         pass_ = INFERENCE if step.training is None else TRAINING

@@ -205,6 +205,13 @@ def test_checkpoints_keep_the_tensors_of_one_layer_at_a_time(reentrant: bool) ->
     assert peak(checkpointed) < 0.7 * peak(lambda layer, x: layer(x))
 
 
+def test_gradients_without_an_optimizer_are_no_inference() -> None:
+    with clockwatt.pretend(gpu="h200") as run:
+        torch.nn.Linear(8, 8).cuda()(torch.randn(4, 8).cuda()).sum().backward()
+    with pytest.raises(ClockwattError, match="trains without an optimizer"):
+        _ = run.answer
+
+
 def test_a_pass_without_an_optimizer_is_inference() -> None:
     with clockwatt.pretend(gpu="h200") as run, torch.inference_mode():
         model = Net().eval().cuda()
