@@ -267,10 +267,9 @@ def construct_on_meta(network: NetworkConfig, values: KnownValues, *, training: 
             registered.clear()  # by modules that exist since their file was imported
 
             def copied_if_older(module: torch.nn.Module) -> torch.nn.Module:
-                new = {id(tensor) for tensor in registered}
                 tensors = [one for one in (*module.parameters(), *module.buffers()) if not is_lazy(one)]
                 in_memory = any(not tensor.is_meta for tensor in tensors)
-                older = in_memory or (tensors and new.isdisjoint(map(id, tensors)))
+                older = in_memory or (tensors and not any(tensor in registered for tensor in tensors))
                 return copied(module) if older else module
 
             module = construct(network, training=training, constructor=constructor, change=copied_if_older)
@@ -302,10 +301,10 @@ def copy_on_meta(module: torch.nn.Module, values: KnownValues) -> torch.nn.Modul
 
 
 @contextlib.contextmanager
-def without_memory(values: KnownValues) -> Iterator[list[torch.Tensor]]:
+def without_memory(values: KnownValues) -> Iterator[MutableMapping[torch.Tensor, None]]:
     """Within, parameters and buffers of new modules move to the meta device as they are registered.
 
-    The list that it gives grows by each of them.
+    The keys of what it gives are those of them that live.
 
     Initialisers then cost nothing, and constructors that compute with plain tensors still can, which they could not if
     the meta device were the default one.
@@ -315,7 +314,7 @@ def without_memory(values: KnownValues) -> Iterator[list[torch.Tensor]]:
     values
         Keeps the values of buffers that are small.
     """
-    registered: list[torch.Tensor] = []
+    registered: MutableMapping[torch.Tensor, None] = WeakIdKeyDictionary()
     with registered_on_meta(values, registered=registered), Constructing(values):
         yield registered
 
@@ -324,7 +323,7 @@ def without_memory(values: KnownValues) -> Iterator[list[torch.Tensor]]:
 def registered_on_meta(
     values: KnownValues,
     keep_lazy: Callable[[torch.Tensor], None] | None = None,
-    registered: list[torch.Tensor] | None = None,
+    registered: MutableMapping[torch.Tensor, None] | None = None,
 ) -> Iterator[None]:
     """As `without_memory`, for callers that follow the values of calls themselves.
 
@@ -333,13 +332,13 @@ def registered_on_meta(
     keep_lazy
         Takes each lazy tensor that was moved.
     registered
-        Grows by each parameter and buffer that is not lazy.
+        Takes each parameter and buffer that is not lazy as a key.
     """
 
     def to_meta(module: torch.nn.Module, name: str, tensor: torch.Tensor | None) -> Any:  # noqa: ARG001  # as PyTorch calls it
         with torch._C.DisableTorchFunction():  # a mode may claim that it is on a GPU
             if tensor is not None and tensor.is_meta and registered is not None:
-                registered.append(tensor)
+                registered[tensor] = None
             if tensor is None or tensor.is_meta:
                 return None
         if is_lazy(tensor):
@@ -354,7 +353,7 @@ def registered_on_meta(
             _BUFFERS[moved] = moved._version, tensor
         result = torch.nn.Parameter(moved, tensor.requires_grad) if isinstance(tensor, torch.nn.Parameter) else moved
         if registered is not None:
-            registered.append(result)
+            registered[result] = None
         return result
 
     hooks = (register_module_parameter_registration_hook(to_meta), register_module_buffer_registration_hook(to_meta))
