@@ -164,7 +164,7 @@ class ClusterLinks(LinkProfile):
     @classmethod
     def of(cls, profile: LinkProfile, nodes: int, node_links: str) -> Self:
         """Return a node's profile with what connects the nodes, such as `50GB/s,5us`; RequestError if it is no such."""
-        found = re.fullmatch(r"(\d+\.?\d*)GB/s,(\d+\.?\d*)us", node_links.replace(" ", ""))
+        found = re.fullmatch(r"(\d+\.?\d*|\.\d+)GB/s,(\d+\.?\d*|\.\d+)[uµ]s", node_links.replace(" ", ""))
         if found is None or not float(found[1]):
             raise RequestError(
                 f"{{node_links}} {node_links}: give bandwidth of each GPU and latency, such as {_NODE_LINKS}."

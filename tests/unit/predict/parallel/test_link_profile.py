@@ -49,7 +49,7 @@ def test_more_gpus_are_extrapolated_as_a_ring(profile):
 
 
 def test_between_nodes_each_gpu_sends_its_part_and_the_slower_links_count(profile):
-    fast, slow = (ClusterLinks.of(profile, 4, f"{bandwidth}GB/s,5us") for bandwidth in (400, 10))
+    fast, slow = (ClusterLinks.of(profile, 4, links) for links in ("400GB/s,5us", "10. GB/s, 5µs"))
     latency_s = profile.time_s(ALL_GATHER, 0, 8)
     assert fast.time_s(ALL_GATHER, 2e9, 32) == pytest.approx(profile.time_s(ALL_GATHER, 2e9, 8) + 3 * 5e-6)
     assert slow.time_s(ALL_GATHER, 2e9, 32) == pytest.approx(latency_s + 3 * 5e-6 + 2e9 / 8 * 0.75 / 10e9)

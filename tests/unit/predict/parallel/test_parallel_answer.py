@@ -104,6 +104,8 @@ def test_only_single_questions_are_about_several_gpus(predictors):
     for ask, more in ((predictors.recommend, {}), (predictors.show, {}), (predictors.predict, {"batch": [1, 2]})):
         with pytest.raises(RequestError, match=r"is of predict|gpus_per_node is for"):
             ask("resnet18", (32, 3, 224, 224), **asked, **more)
+    with pytest.raises(RequestError, match="nodes is of predict; recommend takes node_counts"):
+        predictors.recommend("resnet18", (32, 3, 224, 224), nodes=2)
 
 
 @pytest.mark.parametrize(
