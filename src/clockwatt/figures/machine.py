@@ -88,9 +88,8 @@ def draw_clocks(data: pd.DataFrame, gpus: Gpus) -> Figure:
     panels[0].set_ylabel("SM clock seen under load (MHz)")
     style.footer(
         figure,
-        "Marker: median over operations; thick: 5 to 95 %; thin: lowest to highest. Hollow: no clock was set"
-        "for, and it "
-        "stands at the median seen.",
+        "Marker: median over operations; thick: 5 to 95 %; thin: lowest to highest. Hollow: no clock was set, "
+        "so it stands at the median seen.",
         gpus.note(shown, gpus.labels),
     )
     return figure
