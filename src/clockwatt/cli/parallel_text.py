@@ -18,13 +18,13 @@ def print_parallel(answer: ParallelAnswer) -> None:
     from rich.console import Console
 
     from clockwatt.predict.answerer import lacks_memory
+    from clockwatt.predict.parallel.answer import gpus_in_words
 
     throughput = "" if answer.items_per_s is None else f"; {rounded(answer.items_per_s)} {answer.unit}/s"
-    nodes = f" of {answer.nodes} nodes" if answer.nodes > 1 else ""
     Console().print(
-        f"{question(answer.single)}, {answer.strategy} on {answer.gpus} GPUs{nodes}: {quantity(answer.time_s, 's')}, "
-        f"{quantity(answer.energy_j, 'J')} predicted; speed-up {answer.speed_up:.2f}, efficiency "
-        f"{100 * answer.efficiency:.0f} %; {answer.limited_by}{throughput}",
+        f"{question(answer.single)}, {answer.strategy} on {gpus_in_words(answer.gpus, answer.nodes)}: "
+        f"{quantity(answer.time_s, 's')}, {quantity(answer.energy_j, 'J')} predicted; "
+        f"speed-up {answer.speed_up:.2f}, efficiency {100 * answer.efficiency:.0f} %; {answer.limited_by}{throughput}",
         soft_wrap=True, style="bold", highlight=False,
     )  # fmt: skip
     print()
@@ -92,8 +92,9 @@ def print_parallel_recommendation(answer: ParallelRecommendation) -> None:
 
 def _words(one: Placement, unit: str) -> str:
     """Return `2 GPUs, ddp: 1.93 times as fast as one GPU, 4 % more energy per image.`, likewise for others."""
-    nodes = f" of {one.nodes} nodes" if one.nodes > 1 else ""
-    where = "one GPU" if one.strategy is None else f"{one.gpus} GPUs{nodes}, {one.strategy}"
+    from clockwatt.predict.parallel.answer import gpus_in_words
+
+    where = "one GPU" if one.strategy is None else f"{gpus_in_words(one.gpus, one.nodes)}, {one.strategy}"
     where += "" if one.point == "default" else f", at {one.point}"
     percent = round(100 * (one.energy_ratio - 1))
     energy = f"{abs(percent)} % {'more' if percent > 0 else 'less'}" if percent else "the same"

@@ -119,6 +119,11 @@ class ParallelAnswer:
         return values | {"single": self.single.to_dict()}
 
 
+def gpus_in_words(gpus: int, nodes: int) -> str:
+    """Return `8 GPUs of 2 nodes`; of one node, `8 GPUs`."""
+    return f"{gpus} GPUs" + (f" of {nodes} nodes" if nodes > 1 else "")
+
+
 def lacks_memory_of_rank(answer: ParallelAnswer) -> str | None:
     """Return the message for ranks that do not fit their GPU; None where they fit or that is not known."""
     of_one = answer.single.memory

@@ -13,7 +13,7 @@ from clockwatt.predict.answer import Answer
 from clockwatt.predict.answerer import lacks_memory
 from clockwatt.predict.description import NotPredictableError
 from clockwatt.predict.evaluation.errors import objective_of
-from clockwatt.predict.parallel.answer import ParallelAnswer, Steps, Trace, lacks_memory_of_rank
+from clockwatt.predict.parallel.answer import ParallelAnswer, Steps, Trace, gpus_in_words, lacks_memory_of_rank
 from clockwatt.predict.recommend import Limits, why_not
 from clockwatt.predict.request import PIPELINE, Request
 from clockwatt.predict.warning_kinds import WarningKind, is_of
@@ -188,8 +188,7 @@ def _placement(answer: Answer | ParallelAnswer, single: Answer, point: str) -> P
 
 def _place(nodes: int, gpus: int, strategy: str | None, point: str) -> str:
     """Return `one GPU at default` or `8 GPUs of 2 nodes with ddp at default`."""
-    of_nodes = f" of {nodes} nodes" if nodes > 1 else ""
-    return f"one GPU at {point}" if strategy is None else f"{gpus} GPUs{of_nodes} with {strategy} at {point}"
+    return f"one GPU at {point}" if strategy is None else f"{gpus_in_words(gpus, nodes)} with {strategy} at {point}"
 
 
 def _cost(one: Placement, objective: str) -> float:
