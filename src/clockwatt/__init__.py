@@ -6,6 +6,7 @@ clockwatt.predict("resnet50", gpu="h200").time_s                 # a network by 
 clockwatt.predict("resnet50", gpu="h200", batch=[1, 2, 4])       # a data frame
 clockwatt.compare("resnet50", "resnet101", (64, 3, 224, 224), gpu="h200")[1].relative_to.time_ratio
 clockwatt.recommend("resnet50", objective="energy").best.point
+clockwatt.fit_memory("resnet50", gpu="h200", training=True).size  # the largest batch
 clockwatt.load("results/predictors").predict("resnet50", gpu="a30").energy_j
 
 with clockwatt.phase("epoch", index=3): ...    # in a program that `clockwatt record` may run
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from clockwatt.errors import ClockwattError as ClockwattError
     from clockwatt.predict.api import Predictors as Predictors
     from clockwatt.predict.api import compare as compare
+    from clockwatt.predict.api import fit_memory as fit_memory
     from clockwatt.predict.api import layers as layers
     from clockwatt.predict.api import load as load
     from clockwatt.predict.api import predict as predict
@@ -40,6 +42,7 @@ _PUBLIC = {
     "OperatingPoint": "clockwatt.config",
     "Predictors": "clockwatt.predict.api",
     "compare": "clockwatt.predict.api",
+    "fit_memory": "clockwatt.predict.api",
     "layers": "clockwatt.predict.api",
     "load": "clockwatt.predict.api",
     "mark": "clockwatt.telemetry.injected.clockwatt_injected.marks",

@@ -43,7 +43,8 @@ PREDICT_LEVELS = [
     {"answerer"},
     {"whole_networks", "recommend"},
     {"fit", "validate", "all_gpus"},
-    {"api", "fit_memory", "measure_missing", "parallel"},
+    {"fit_memory", "measure_missing", "parallel"},
+    {"api"},
 ]
 """Packages and modules of `predict`, likewise."""
 

@@ -69,7 +69,7 @@ def print_parallel_recommendation(answer: ParallelRecommendation) -> None:
         place = {"nodes": str(one.nodes), "GPUs": str(one.gpus), "strategy": one.strategy or "–", "point": one.point}
         memory = "–" if one.memory_bytes is None else binary(one.memory_bytes)
         table.add_row(
-            *(place[name] for name in places), quantity(one.time_s, "s"), rounded(one.items / one.time_s),
+            *(place[name] for name in places), quantity(one.time_s, "s"), rounded(one.items_per_s),
             f"{one.speed_up:.2f}", f"{one.energy_ratio:.2f}", memory,
             style="bold" if number == 0 else None if number < answer.allowed else "dim",
         )  # fmt: skip

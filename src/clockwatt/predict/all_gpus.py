@@ -61,6 +61,10 @@ class AllGpus:
     validation_dir: Path
     shipped: Mapping[str, GpuPredictor] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        """Return a line: the GPUs."""
+        return f"<{type(self).__name__} of {', '.join(self.gpus)}>"
+
     @property
     def gpus(self) -> tuple[str, ...]:
         """Labels of the GPUs that can be predicted."""

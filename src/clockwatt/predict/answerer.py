@@ -534,6 +534,10 @@ class OnGpu:
     predictors: str
     points: tuple[Answer, ...]
 
+    def __repr__(self) -> str:
+        """Return a line: its operating points."""
+        return f"<OnGpu {self.gpu} at {', '.join(answer.point for answer in self.points)}>"
+
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
         return {**vars(self), "points": [point.to_dict() for point in self.points]}
@@ -558,6 +562,14 @@ class Overview:
     execution: ExecutionSettings
     gpus: tuple[OnGpu, ...]
     left_out: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        """Return a line: what was asked, and the GPUs."""
+        points = len(self.answers)
+        return (
+            f"<Overview {self.network_id}, {self.pass_}, {self.execution}: {points} point{'s' * (points > 1)} of "
+            f"{', '.join(gpu.gpu for gpu in self.gpus)}>"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON; the key of the pass is `pass`."""

@@ -9,6 +9,7 @@ import os
 import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,8 @@ from clockwatt.predict.all_gpus import AllGpus
 from clockwatt.predict.answer import Answer, to_frame
 from clockwatt.predict.answerer import Overview
 from clockwatt.predict.description import shipped_catalogue, shipped_predictors, shipped_validation
+from clockwatt.predict.fit_memory import DIMENSIONS, Dimension, Largest
+from clockwatt.predict.fit_memory import fit_memory as largest_of
 from clockwatt.predict.gpu_predictor import load_models
 from clockwatt.predict.parallel.answer import ParallelAnswer, ask_parallel
 from clockwatt.predict.parallel.choice import ParallelRecommendation, recommend_parallel
@@ -46,6 +49,7 @@ _NOT_OF_ALL = {
     "batch": "is of predict",
     "batch_size": "is not known: write batch, such as batch=[8, 64]",
     "depth": "is of layers",
+    **dict.fromkeys(("dimension", "other_bytes"), "is of fit_memory"),
     **dict.fromkeys(("dtype", "tf32"), 'is not known: write precision, such as precision="bf16"'),
     **dict.fromkeys(("predictors_dir", "catalogue_dir", "validation_dir"), "is a folder: give it to `clockwatt.load`"),
     **dict.fromkeys(
@@ -116,7 +120,7 @@ def load(
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Predictors(AllGpus):
     """Predictors of time, power and energy of one or more GPUs, to be asked from Python; see `load`.
 
@@ -312,6 +316,43 @@ class Predictors(AllGpus):
         given = _Question.of(network, inputs, gpus=gpu, points=point, **question)
         return self.ask_layers(given.request, lambda pass_: given.trace(self, pass_), depth=depth)[1]
 
+    def fit_memory(
+        self, network: Any = None, inputs: Any = None, *, gpu: str | None = None, dimension: Dimension = "batch",
+        other_bytes: int = 0, **question: Any,
+    ) -> Largest:  # fmt: skip
+        """Find the largest batch, sequence or number of layers whose pass fits the memory of a GPU.
+
+        Parameters
+        ----------
+        network, inputs, question
+            As for `predict`. For `layers`, the name of the network has `{layers}` in the place of their number, or is
+            `hf:CONFIG.json`.
+        gpu
+            As for `predict`, or another model of `resources/gpus.yaml`.
+        dimension
+            What is varied: `batch`, `sequence` (the second size of the inputs) or `layers`.
+        other_bytes
+            Memory that other processes hold.
+
+        Returns
+        -------
+        Largest
+            `size`; `safe_size`, which fits with 95 % certainty; `memory` and more.
+
+        Raises
+        ------
+        ClockwattError
+            As `predict`; if not even the smallest size fits, or the network has no such dimension.
+        """
+        for name in question.keys() & {"gpus", "point", "points", "host", "operations"}:
+            raise RequestError(f"{name} is not of fit_memory: leave it out.")
+        if dimension not in DIMENSIONS:
+            raise RequestError(f"{{dimension}} {dimension!r}: choose {', '.join(DIMENSIONS[:-1])} or {DIMENSIONS[-1]}.")
+        if isinstance(other_bytes, bool) or not isinstance(other_bytes, Integral) or other_bytes < 0:
+            raise RequestError(f"{{other_bytes}} {other_bytes!r}: give a whole number of bytes.")
+        given = _Question.of(network, inputs, gpus=gpu, **question)
+        return largest_of(self, given.request, dimension, other_bytes=int(other_bytes), instance=given.instance)[0]
+
     def show(self, network: Any = None, inputs: Any = None, **question: Any) -> Overview:
         """Answer for a pass on every GPU at every operating point that was measured.
 
@@ -342,6 +383,11 @@ def compare(network: Any, other: Any = None, inputs: Any = None, **question: Any
 def layers(network: Any = None, inputs: Any = None, **question: Any) -> pd.DataFrame:
     """Share a pass with the campaign in results/, or with the shipped predictors; see `Predictors.layers`."""
     return _loaded(_campaign_version()).layers(network, inputs, **question)
+
+
+def fit_memory(network: Any = None, inputs: Any = None, **question: Any) -> Largest:
+    """Find what fits, with the campaign in results/ or the shipped predictors; see `Predictors.fit_memory`."""
+    return _loaded(_campaign_version()).fit_memory(network, inputs, **question)
 
 
 def recommend(network: Any = None, inputs: Any = None, **question: Any) -> Recommendation | ParallelRecommendation:

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from clockwatt.config import NetworkConfig
 from clockwatt.errors import ClockwattError, IndexBeyondEndError, NetworkError, RequestError
@@ -20,7 +20,11 @@ from clockwatt.predict.tracing import with_batch
 from clockwatt.schema.execution import ExecutionSettings
 from clockwatt.schema.records import GRADIENTS, OPTIMIZER_STATE, PARAMETERS, TRAINING, MemoryRow
 
+if TYPE_CHECKING:
+    from clockwatt.operations.instances import Instance
+
 Dimension = Literal["batch", "sequence", "layers"]
+DIMENSIONS = get_args(Dimension)
 LAYERS = "{layers}"
 """Stands in a network's name for the number of layers."""
 _LAYER_KEYS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
@@ -66,6 +70,10 @@ class Largest:
     optimizer: str | None = None
     source: str = "predicted"
 
+    def __repr__(self) -> str:
+        """Return a line: the sizes."""
+        return f"<Largest {self.dimension}: size={self.size}, safe_size={self.safe_size}, {self.source}>"
+
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
         return {**asdict(replace(self, memory=replace(self.memory, modules={}))), "memory": self.memory.to_dict()}
@@ -96,7 +104,12 @@ def search(fits: Callable[[int], bool], guess: int = 1) -> tuple[int, int]:
 
 
 def fit_memory(
-    predictors: AllGpus, request: Request, dimension: Dimension, *, other_bytes: int = 0
+    predictors: AllGpus,
+    request: Request,
+    dimension: Dimension,
+    *,
+    other_bytes: int = 0,
+    instance: Instance | None = None,
 ) -> tuple[Largest, Callable[[int], NetworkConfig]]:
     """Predict the largest size of a request's network that fits its GPU.
 
@@ -105,11 +118,13 @@ def fit_memory(
     predictors
         For the campaign's training step, and the cache of what passes allocate.
     request
-        Its GPU may be any of `resources/gpus.yaml`.
+        Its GPU may be one of the predictors, or any of `resources/gpus.yaml`.
     dimension
-        What is varied.
+        What is varied: one of `DIMENSIONS`.
     other_bytes
         Memory that other processes hold.
+    instance
+        The network, where the request names none.
 
     Returns
     -------
@@ -123,15 +138,23 @@ def fit_memory(
     """
     if len(request.gpus) != 1:
         raise RequestError("{gpu}: give one GPU.")
-    spec, used = find_spec(request.gpus[0]), CONTEXT_BYTES + other_bytes
+    (gpu,) = request.gpus
+    known = predictors.model(gpu).description.gpu_name if gpu in predictors.gpus else gpu
+    spec, used = find_spec(known), CONTEXT_BYTES + other_bytes
     tracer = predictors.tracer.trained(request.training)
+    memory = tracer.memory if instance is None else functools.partial(tracer.memory_now, build=instance.on_meta)
     with tempfile.TemporaryDirectory() as folder:
-        sized = functools.cache(functools.partial(_sized, predictors, request, dimension, Path(folder)))
+
+        def network(asked: Request) -> NetworkConfig:
+            return predictors.network(asked) if instance is None else instance.config
+
+        sized = functools.cache(functools.partial(_sized, network, request, dimension, Path(folder)))
+        name = request.network or sized(1).name
 
         def sizes_of(execution: ExecutionSettings) -> Sizes:
             def recorded(size: int) -> list[MemoryRow]:
                 try:
-                    return tracer.memory(sized(size).model_copy(update={"precision": [execution]}), request.pass_)
+                    return memory(sized(size).model_copy(update={"precision": [execution]}), request.pass_)
                 except IndexBeyondEndError:
                     raise
                 except NetworkError as error:
@@ -151,13 +174,11 @@ def fit_memory(
         if size == 0:
             needed, there = sizes.at(1).allocated_bytes / 2**30, max(0, capacity) / 2**30
             raise ClockwattError(
-                f"{request.network}: {request.pass_} with {dimension} 1 needs {needed:.1f} GiB, and {spec.name} has "
+                f"{name}: {request.pass_} with {dimension} 1 needs {needed:.1f} GiB, and {spec.name} has "
                 f"{there:.1f} GiB for it. Choose a smaller network{', or leave it more memory' * bool(used)}."
             )
         if size > _MOST // 4:
-            raise ClockwattError(
-                f"{request.network}: its memory does not depend on the {dimension}. Vary another size."
-            )
+            raise ClockwattError(f"{name}: its memory does not depend on the {dimension}. Vary another size.")
         optimizer = tracer.training.optimizer if request.pass_ == TRAINING else None
         safe, refusal = _safe(sizes, dimension, size), sizes.refusals.get(refused)
         return Largest(dimension, size, safe, sizes.at(size), used, refused, refusal, optimizer), sized
@@ -233,12 +254,13 @@ def _safe(sizes: Sizes, dimension: Dimension, size: int) -> int:
     return search(lambda smaller: smaller <= size and bool((one := memory(smaller)).fits) and not one.close, size)[0]
 
 
-def _sized(predictors: AllGpus, request: Request, dimension: Dimension, folder: Path, size: int) -> NetworkConfig:
+def _sized(
+    network: Callable[[Request], NetworkConfig], request: Request, dimension: Dimension, folder: Path, size: int
+) -> NetworkConfig:
     """Return the network of a request with a size."""
     if dimension == "layers":
-        return predictors.network(request.model_copy(update={"network": _with_layers(request.network, size, folder)}))
-    network = predictors.network(request)
-    return with_batch(network, size) if dimension == "batch" else _with_sequence(network, size)
+        return network(request.model_copy(update={"network": _with_layers(request.network, size, folder)}))
+    return with_batch(network(request), size) if dimension == "batch" else _with_sequence(network(request), size)
 
 
 def _with_layers(name: str | None, layers: int, folder: Path) -> str:
@@ -255,8 +277,9 @@ def _with_layers(name: str | None, layers: int, folder: Path) -> str:
             changed = folder / f"{path.stem}-{layers}.json"
             changed.write_text(json.dumps(content | dict.fromkeys(keys, layers)), encoding="utf-8")
             return f"hf:{changed}"
+    what = "is a module, which" if name is None else name
     raise RequestError(
-        f"{{layers}}: network {name} names no number of layers. Write layers, in braces, in the place of the number in "
+        f"{{layers}}: network {what} names no number of layers. Write layers, in braces, in the place of the number in "
         "`package.module:callable`, or give `hf:CONFIG.json` with `num_hidden_layers`."
     )
 

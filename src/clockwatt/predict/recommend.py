@@ -122,6 +122,10 @@ class Recommendation:
     as_good: int = 1
     left_out: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        """Return a line: the choice."""
+        return f"<Recommendation of least {self.objective}, best of {len(self.candidates)}: {self.best!r}>"
+
     @property
     def platforms(self) -> list[Answer]:
         """The best candidate within the limits of each GPU, best GPU first; empty where the objective is unknown."""

@@ -89,6 +89,10 @@ class TracedNetwork:
     known_features: pd.DataFrame | None = field(default=None, repr=False, compare=False)
     record_memory: Callable[[], list[MemoryRow]] | None = field(default=None, repr=False, compare=False)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what records memory, which belongs to this process: answers can be pickled."""
+        return {**vars(self), "record_memory": None}
+
     @functools.cached_property
     def memory(self) -> list[MemoryRow] | None:
         """What the pass allocates and frees; recorded now if it is in no cache. None for a list of operations.
@@ -204,7 +208,7 @@ class NetworkTracer:
     def trace_instance(self, instance: Instance, network: NetworkConfig, pass_: Pass) -> TracedNetwork:
         """Trace a module's calls in one pass, with the inputs of `network`; NetworkError as `trace`."""
         traced = self._named(self._traced_now(network, pass_, instance.on_meta))
-        return replace(traced, record_memory=lambda: self._memory_now(network, pass_, instance.on_meta))
+        return replace(traced, record_memory=lambda: self.memory_now(network, pass_, instance.on_meta))
 
     def trace(self, network: NetworkConfig, pass_: Pass) -> TracedNetwork:
         """Return a network's calls in one pass: from the catalogue, from the cache, or traced now.
@@ -262,12 +266,13 @@ class NetworkTracer:
                 table = files.read_table(folder / layout.MEMORY_FILE, MEMORY_SCHEMA)
                 return [MemoryRow(*row) for row in zip(*table.to_pydict().values(), strict=True)]
             shutil.rmtree(folder, ignore_errors=True)
-        events = self._memory_now(network, pass_)
+        events = self.memory_now(network, pass_)
         if folder is not None:
             _keep({layout.MEMORY_FILE: table_of(events, MEMORY_SCHEMA)}, folder)
         return events
 
-    def _memory_now(self, network: NetworkConfig, pass_: Pass, build: Build | None = None) -> list[MemoryRow]:
+    def memory_now(self, network: NetworkConfig, pass_: Pass, build: Build | None = None) -> list[MemoryRow]:
+        """Record what a pass allocates; of a network of this process if `build` gives it."""
         from clockwatt.operations.trace.memory import record_memory
 
         with contextlib.redirect_stdout(sys.stderr):  # what the network prints is no part of the answer

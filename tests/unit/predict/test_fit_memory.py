@@ -25,10 +25,15 @@ STACK = f"{__name__}:stack_{{layers}}"
 def __getattr__(name):
     """A stack of as many layers as the name says, or a network that is the same whatever it says."""
     if name.startswith("stack_") and name[6:].isdigit():
-        return lambda: nn.Sequential(*(nn.Linear(8192, 8192, bias=False) for _ in range(int(name[6:]))))
+        return lambda: stack(int(name[6:]))
     if name.startswith("small_"):
         return lambda: nn.Linear(8, 8)
     raise AttributeError(name)
+
+
+def stack(layers):
+    with torch.device("meta"):
+        return nn.Sequential(*(nn.Linear(8192, 8192, bias=False) for _ in range(layers)))
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +65,34 @@ def test_the_largest_batch_fits_and_twice_as_much_does_not(predictors):
     assert 0.3 * found.size < shared.size < 0.7 * found.size
     with pytest.raises(ClockwattError, match=r"A30 has 0\.0 GiB for it"):
         fit_memory(predictors, request, "batch", other_bytes=100 * 2**30)
+
+
+def test_python_and_the_command_give_one_answer(predictors, capsys):
+    asked = {"gpu": "a30", "training": True, "precision": "bf16-mixed", "optimizer": "adamw"}
+    found = predictors.fit_memory(f"{__name__}:stack_2", (1, 8, 8192), dimension="sequence", **asked)
+    options = ["--precision", "bf16-mixed", "--optimizer", "adamw", "--sequence", "--json"]
+    arguments = [f"{__name__}:stack_2", "--input", "1,8,8192", "--gpu", "a30", "--pass", "training", *options]
+    with pytest.raises(SystemExit):
+        app(["fit-memory", *arguments], prog_name="clockwatt")
+    assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(found.to_dict()))
+    module = predictors.fit_memory(stack(2), torch.zeros(1, 8, 8192), dimension="sequence", **asked)
+    assert module == found
+    assert repr(found) == f"<Largest sequence: size={found.size}, safe_size={found.safe_size}, predicted>"
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"dimension": "layers"}, "network is a module, which names no number of layers"),
+        ({"dimension": "depth"}, "dimension 'depth': choose batch, sequence or layers"),
+        ({"other_bytes": 0.5}, "other_bytes 0.5: give a whole number of bytes"),
+        ({"point": "sm900"}, "point is not of fit_memory"),
+        ({"gpu": None}, "gpu: give one GPU"),
+    ],
+)
+def test_what_fit_memory_cannot_take_is_refused(predictors, asked, message):
+    with pytest.raises(RequestError, match=message):
+        predictors.fit_memory(nn.Linear(8, 8), (1, 8), **{"gpu": "a30"} | asked)
 
 
 def test_few_sizes_are_compiled(predictors, monkeypatch):

@@ -1,5 +1,8 @@
 """Odd questions from Python are answered, or refused for the reason that they are odd."""
 
+import copy
+import pickle
+
 import numpy
 import pytest
 import torch
@@ -172,6 +175,19 @@ def test_an_answer_is_shown_in_a_line():
     shown = repr(clockwatt.predict(torch.relu, X, gpu="h200"))
     assert shown.startswith("<Answer relu-4x8-float32, inference, tf32-conv, h200 at default: time_s=")
     assert shown.endswith(", predicted>")
+    relu = "relu-4x8-float32, inference, tf32-conv"
+    choice = clockwatt.recommend(torch.relu, X, gpus=["h100", "h200"])
+    assert repr(choice) == f"<Recommendation of least energy, best of 2: {choice.best!r}>"
+    points = clockwatt.show(torch.relu, X, gpus=["h200"])
+    assert f"{points!r} {points.gpus}" == f"<Overview {relu}: 1 point of h200> (<OnGpu h200 at default>,)"
+    assert repr(clockwatt.load()) == "<Predictors of a30, h100, h200, rtx2080ti>"
+
+
+def test_an_answer_can_be_pickled_and_copied():
+    answer = clockwatt.predict(torch.nn.Linear(8, 8), X, gpu="h200", training=True)
+    for other in (pickle.loads(pickle.dumps(answer)), copy.deepcopy(answer)):
+        assert other == answer
+        assert other.breakdown().equals(answer.breakdown())
 
 
 def test_a_module_takes_the_fields_that_messages_name():

@@ -6,7 +6,7 @@ import functools
 import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clockwatt.config import NetworkConfig, Pass
 from clockwatt.errors import RequestError
@@ -46,6 +46,9 @@ from clockwatt.schema.records import (
     MemoryRow,
 )
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 Trace = Callable[[NetworkConfig, Pass], TracedNetwork]
 """Function from a network and a pass to its calls."""
 _LESS = "Choose a smaller batch, another strategy or more GPUs."
@@ -59,8 +62,8 @@ class ParallelAnswer:
     ----------
     strategy, gpus, nodes, links
         `ddp`, `fsdp` or `pipeline`; the number of GPUs in all, and of nodes; the name of their link.
-    time_s
-        Of a step.
+    time_s, power_w
+        Of a step; mean power of all GPUs together.
     energy_j, energies_j
         Of all GPUs, and of each.
     memory_bytes
@@ -113,10 +116,41 @@ class ParallelAnswer:
     warnings: tuple[str, ...] = ()
     nodes: int = 1
 
+    def __repr__(self) -> str:
+        """Return a line: what was asked, and its cost."""
+        names = ("time_s", "power_w", "energy_j", "speed_up")
+        costs = ", ".join(f"{name}={getattr(self, name):.4g}" for name in names)
+        one, gpus = self.single, gpus_in_words(self.gpus, self.nodes)
+        of_pass = f"{one.network_id}, {one.pass_}, {one.execution}, {one.gpu} at {one.point}"
+        return f"<ParallelAnswer {of_pass}, {self.strategy} on {gpus}: {costs}>"
+
+    @property
+    def power_w(self) -> float:
+        """Mean power of all GPUs together."""
+        return self.energy_j / self.time_s
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return a frame of one row, without what each rank has; `memory_bytes` is that of the rank with most."""
+        import pandas as pd
+
+        of_ranks = ("energies_j", "busy_s", "stages", "single")
+        values = {name: value for name, value in self.to_dict().items() if name not in of_ranks}
+        memory = None if self.memory_bytes is None else max(self.memory_bytes)
+        more = {"memory_bytes": memory, "warnings": list(self.warnings)}
+        return pd.DataFrame([pass_columns(self.single) | values | more])
+
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
         values = {one.name: getattr(self, one.name) for one in fields(self)}
-        return values | {"single": self.single.to_dict()}
+        return values | {"power_w": self.power_w, "single": self.single.to_dict()}
+
+
+def pass_columns(single: Answer) -> dict[str, str]:
+    """Return columns of frames that name the pass of a step on several GPUs, as `answer.to_frame` does."""
+    return {
+        "gpu": single.gpu, "point": single.point, "network_id": single.network_id, "pass": single.pass_,
+        "execution": str(single.execution),
+    }  # fmt: skip
 
 
 def gpus_in_words(gpus: int, nodes: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clockwatt.config import STRATEGIES, NetworkConfig, OperatingPoint
 from clockwatt.errors import ClockwattError
@@ -13,10 +13,20 @@ from clockwatt.predict.answer import Answer
 from clockwatt.predict.answerer import lacks_memory
 from clockwatt.predict.description import NotPredictableError
 from clockwatt.predict.evaluation.errors import objective_of
-from clockwatt.predict.parallel.answer import ParallelAnswer, Steps, Trace, gpus_in_words, lacks_memory_of_rank
+from clockwatt.predict.parallel.answer import (
+    ParallelAnswer,
+    Steps,
+    Trace,
+    gpus_in_words,
+    lacks_memory_of_rank,
+    pass_columns,
+)
 from clockwatt.predict.recommend import Limits, why_not
 from clockwatt.predict.request import PIPELINE, Request
 from clockwatt.predict.warning_kinds import WarningKind, is_of
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -29,7 +39,7 @@ class Placement:
         Number of GPUs in all, and of nodes; `ddp`, `fsdp` or `pipeline`, None on one GPU; operating point.
     time_s, energy_j, power_w
         Of a step on all GPUs together.
-    items
+    items, items_per_s, items_per_joule
         What a step processes on all of them.
     memory_bytes
         Peak of the rank with most; None if not known.
@@ -53,9 +63,20 @@ class Placement:
         """Mean power of all GPUs together."""
         return self.energy_j / self.time_s
 
+    @property
+    def items_per_s(self) -> float:
+        """Throughput, items per second."""
+        return self.items / self.time_s
+
+    @property
+    def items_per_joule(self) -> float:
+        """Items per joule."""
+        return self.items / self.energy_j
+
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
-        return {one.name: getattr(self, one.name) for one in fields(self)} | {"power_w": self.power_w}
+        derived = ("power_w", "items_per_s", "items_per_joule")
+        return {name: getattr(self, name) for name in (*(one.name for one in fields(self)), *derived)}
 
 
 @dataclass(frozen=True)
@@ -87,6 +108,22 @@ class ParallelRecommendation:
     single: Answer
     left_out: tuple[str, ...]
     warnings: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        """Return a line: the choice."""
+        one, best = self.single, self.best
+        place = _place(best.nodes, best.gpus, best.strategy, best.point)
+        return (
+            f"<ParallelRecommendation of least {self.objective}, best of {len(self.candidates)}: {one.network_id}, "
+            f"{one.pass_}, {one.execution}, {one.gpu}, {place}: speed_up={best.speed_up:.4g}, "
+            f"energy_ratio={best.energy_ratio:.4g}>"
+        )
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return a row for each candidate, best first."""
+        import pandas as pd
+
+        return pd.DataFrame([pass_columns(self.single) | one.to_dict() for one in self.candidates])
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""

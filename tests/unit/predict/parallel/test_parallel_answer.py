@@ -69,6 +69,23 @@ def test_command_line_and_python_agree(ddp):
     assert json.loads(ran.stdout)["time_s"] == ddp.time_s
 
 
+def test_an_answer_is_a_line_and_a_frame(ddp, choice):
+    line = (
+        r"<ParallelAnswer resnet18-\S*, training, tf32-conv, h100 at default, ddp on 2 GPUs: time_s=.*, speed_up=\S*>"
+    )
+    assert re.fullmatch(line, repr(ddp))
+    (row,) = ddp.to_frame().to_dict("records")
+    assert (row["gpu"], row["pass"], row["memory_bytes"]) == ("h100", "training", ddp.memory_bytes[0])
+    assert row["power_w"] == pytest.approx(ddp.energy_j / ddp.time_s)
+    frame = choice.to_frame()
+    assert list(frame["items_per_s"]) == [one.items / one.time_s for one in choice.candidates]
+    same = frame[(frame["gpus"] == 2) & (frame["strategy"] == "ddp")].iloc[0]
+    shared = ["network_id", "execution", "point", "time_s", "power_w", "memory_bytes", "items_per_joule"]
+    assert same[shared].to_dict() == pytest.approx({name: row[name] for name in shared})
+    assert repr(choice).startswith("<ParallelRecommendation of least time, best of 7: resnet18-32x3x224x224-float32, ")
+    assert "h100, 4 GPUs with ddp at default: speed_up=" in repr(choice)
+
+
 def test_fsdp_shards_and_a_pipeline_splits(predictors, ddp):
     fsdp, pipeline = (
         predictors.predict("resnet18", (32, 3, 224, 224), strategy=name, **TWO) for name in ("fsdp", "pipeline")
