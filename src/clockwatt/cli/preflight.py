@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -59,13 +60,16 @@ def preflight(
         ended = subprocess.run(command, env={**os.environ, **changed}, check=False).returncode
         if not told.exists():
             program = Path(shutil.which(command[0]) or command[0])
-            if ended and program.name.startswith("python") and program.parent != Path(sys.executable).parent:
+            how = f"with status {ended}" if ended >= 0 else f"by {signal.Signals(-ended).name}"
+            if ended == -signal.SIGKILL:
+                fix = (
+                    "Slurm or the kernel may have ended it for its main memory: ask for more, or use a smaller network."
+                )
+            elif ended and program.name.startswith("python") and program.parent != Path(sys.executable).parent:
                 fix = f"It ran with {program}, without the packages of clockwatt. Give {sys.executable} instead."
             elif ended:
                 fix = "See its message above. Correct the program or its arguments, or install its packages here."
             else:
                 fix = "Give a script that trains, or infers, with a torch.nn.Module on a CUDA device."
-            raise ClockwattError(
-                f"{' '.join(command)}: ended with status {ended} before a network ran on the GPU. {fix}"
-            )
+            raise ClockwattError(f"{' '.join(command)}: ended {how} before a step on the GPU could be predicted. {fix}")
     sys.exit(ended if ended >= 0 else 128 - ended)

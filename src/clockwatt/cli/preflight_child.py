@@ -48,6 +48,7 @@ class _Script(PretendedRun):
         self._asked = asked
         self._steps = 0
         self._process = os.getpid()
+        self._exit = os._exit
         self._output = os.dup(1)
         os.dup2(2, 1)
 
@@ -92,7 +93,12 @@ class _Script(PretendedRun):
         Path(self._asked["told"]).touch()
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(status)
+        self._exit(status)
+
+    def exit(self, status: int) -> NoReturn:
+        """Report, and end the process at once, as a script that calls `os._exit` does."""
+        self.end()
+        self._exit(status)
 
 
 def begin() -> None:
@@ -100,6 +106,7 @@ def begin() -> None:
     script = _Script(json.loads(os.environ["CLOCKWATT_PREFLIGHT"]))
     script.__enter__()
     atexit.register(script.end)
+    os._exit = script.exit
     shown = sys.excepthook
 
     def failed(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -111,13 +118,12 @@ def begin() -> None:
             return
         if isinstance(error, NetworkError):
             print(f"error: {error}", file=sys.stderr)
-        elif script.learns_without_optimizer and not isinstance(error, KeyboardInterrupt):
-            print(f"error: {script.program}: {NO_STEP}", file=sys.stderr)
         else:
             shown(kind, error, trace)
             if not isinstance(error, KeyboardInterrupt):
-                where = line_of_network(error)
-                what, fix = _FAULTS[_is_of_the_script(error)]
+                where, own = line_of_network(error), _is_of_the_script(error)
+                what, fix = _FAULTS[own]
+                fix = f"It {NO_STEP}" if script.learns_without_optimizer and not own else fix
                 place = f"; {where}" if where else ""
                 print(f"error: {script.program}: {what} ({summary(error)}{place}). {fix}", file=sys.stderr)
         script.leave(1)

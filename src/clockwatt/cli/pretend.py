@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
+import threading
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -21,10 +22,10 @@ if TYPE_CHECKING:
     from clockwatt.predict.request import Request
     from clockwatt.predict.tracing import TracedNetwork
 
-NO_STEP = (
-    "trains without an optimizer, so that no step of it ends. Change the parameters with step() of one of torch.optim."
-)
-"""What is said of a program that computes gradients alone."""
+NO_STEP = "computes gradients, but ends before an optimizer makes a step. Let it reach step() of one of torch.optim."
+"""Message for a program that computes gradients alone."""
+_RUNNING = threading.Lock()
+"""Held while a run pretends: it changes PyTorch for the whole process."""
 _SHORT = {"bfloat16": "bf16", "float16": "fp16"}
 
 
@@ -51,7 +52,14 @@ class PretendedRun:
         spec = find_spec(self._predictors.model(self._predictors.gpu_at(self._request)).description.gpu_name)
         self._tracer = PretendTracer(self.program, self._predictors.tracer.training, self.take)
         gpu = spec.nvml_name, spec.architecture, spec.memory_bytes, spec.sm_count
-        self._stack.enter_context(pretending(self._tracer, gpu))
+        if not _RUNNING.acquire(blocking=False):
+            raise ClockwattError(
+                f"{self.program}: clockwatt.pretend runs already in this process. End its context before the next one."
+            )
+        with self._stack:
+            self._stack.callback(_RUNNING.release)
+            self._stack.enter_context(pretending(self._tracer, gpu))
+            self._stack = self._stack.pop_all()
         return self
 
     def __exit__(
@@ -117,7 +125,8 @@ def pretend(gpu: str, **question: Any) -> PretendedRun:
     Raises
     ------
     ClockwattError
-        If there are no predictors of the GPU; within the context, if a call needs data or a GPU, with file and line.
+        If there are no predictors of the GPU; if such a context runs already in this process; within the context, if a
+        call needs data or a GPU, with file and line.
 
     Examples
     --------

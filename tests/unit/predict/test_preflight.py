@@ -155,7 +155,7 @@ def test_preflight_names_the_line_of_a_script_that_needs_its_data(tmp_path: Path
             "import threading, torch\nthread = threading.Thread(target=lambda: torch.ones(1).cuda())\nthread.start()\n",
             r"train.py: Thread-1 \(<lambda>\) uses the GPU. Train in the main thread",
         ),
-        ("import absent_package\n", "status 1 before a network ran on the GPU. See its message above"),
+        ("import absent_package\n", "status 1 before a step on the GPU could be predicted. See its message above"),
     ],
 )
 def test_preflight_says_what_is_at_fault(text: str, said: str, tmp_path: Path) -> None:
@@ -196,8 +196,48 @@ torch.save(model.state_dict(), "model.pt")
 """
     ended = preflight(script, text, "--", sys.executable, str(script))
     assert ended.returncode == 1
-    assert "train.py: trains without an optimizer" in ended.stderr
+    assert "train.py: computes gradients, but ends before an optimizer makes a step" in ended.stderr
     assert not ended.stdout
+
+
+STEP = """
+import os, signal, sys, torch
+model = torch.nn.Linear(8, 8).cuda()
+optimizer = torch.optim.SGD(model.parameters())
+for number in range(9):
+    model(torch.randn(4, 8).cuda()).sum().backward()
+    if number == int(sys.argv[1]):
+        END
+    optimizer.step()
+"""
+
+
+@pytest.mark.usefixtures("ready")
+@pytest.mark.parametrize(
+    ("end", "steps", "status", "last"),
+    [
+        ("os._exit(3)", 1, 3, ""),
+        ("sys.exit()", 0, 1, "error: train.py: computes gradients, but ends before an optimizer makes a step. Let it "),
+        (
+            "os._exit(0)",
+            0,
+            1,
+            "error: train.py: computes gradients, but ends before an optimizer makes a step. Let it ",
+        ),
+        ("raise ValueError", 0, 1, "train.py:8). It computes gradients, but ends before an optimizer makes a step."),
+        ("os.kill(os.getpid(), signal.SIGKILL)", 1, 1, "ended by SIGKILL before a step on the GPU could be"),
+    ],
+)
+def test_preflight_of_a_script_that_ends_within_its_loop(
+    end: str, steps: int, status: int, last: str, tmp_path: Path
+) -> None:
+    script = tmp_path / "train.py"
+    ended = preflight(script, STEP.replace("END", end), "--json", "--", sys.executable, str(script), str(steps))
+    assert ended.returncode == status, ended.stderr
+    if last:
+        assert last in ended.stderr.splitlines()[-1]
+    else:
+        assert json.loads(ended.stdout)["pass"] == "training"
 
 
 @pytest.mark.usefixtures("ready")
@@ -205,7 +245,7 @@ def test_preflight_of_a_script_without_a_gpu(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     ended = preflight(script, "print('nothing')\n", "--", sys.executable, str(script))
     assert ended.returncode == 1
-    assert "before a network ran on the GPU" in ended.stderr
+    assert "before a step on the GPU could be predicted. Give a script that trains" in ended.stderr
 
 
 def test_preflight_names_the_python_to_run_with(tmp_path: Path) -> None:

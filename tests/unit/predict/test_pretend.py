@@ -208,7 +208,7 @@ def test_checkpoints_keep_the_tensors_of_one_layer_at_a_time(reentrant: bool) ->
 def test_gradients_without_an_optimizer_are_no_inference() -> None:
     with clockwatt.pretend(gpu="h200") as run:
         torch.nn.Linear(8, 8).cuda()(torch.randn(4, 8).cuda()).sum().backward()
-    with pytest.raises(ClockwattError, match="trains without an optimizer"):
+    with pytest.raises(ClockwattError, match="computes gradients, but ends before"):
         _ = run.answer
 
 
@@ -361,6 +361,25 @@ def test_the_input_is_what_the_network_is_given() -> None:
     assert input_of(with_norm, torch.randn(5, 3, 16, 16)) == [5, 3, 16, 16]
     labels = torch.zeros(8, dtype=torch.int64)
     assert input_of(Named(64, 4), labels=labels, x=torch.randn(8, 64)) == [8, 64]
+
+
+def test_one_run_at_a_time_pretends() -> None:
+    def learn() -> None:
+        model = torch.nn.Linear(8, 8).to("cuda")
+        optimizer = torch.optim.SGD(model.parameters())
+        model(torch.randn(4, 8, device="cuda")).sum().backward()
+        optimizer.step()
+
+    with clockwatt.pretend(gpu="h200") as run:
+        learn()
+        message = "^test_pretend.py: clockwatt.pretend runs already in this process. End its context before the next"
+        with pytest.raises(ClockwattError, match=message), clockwatt.pretend(gpu="h100"):
+            pass
+        learn()
+    with clockwatt.pretend(gpu="h100") as after:
+        learn()
+    assert (run.answer.gpu, after.answer.gpu) == ("h200", "h100")
+    assert not torch.cuda.is_available()
 
 
 def test_what_cannot_be_followed_is_named_with_its_line() -> None:
