@@ -82,11 +82,12 @@ def calibrate_host(
     campaign: config.CampaignConfig, label: str, point: config.OperatingPoint, host: str, folder: Path | None
 ) -> None:
     """Measure this host and write its profile beside the predictors in `folder`, else into the user's folder."""
+    from clockwatt.io.folders import data_folder
     from clockwatt.io.progress import say
     from clockwatt.measure.calibrate.host import measure_host
-    from clockwatt.predict.hosts import profile_of, profile_path, user_folder
+    from clockwatt.predict.hosts import profile_of, profile_path
 
-    path = profile_path(folder or user_folder(), host)  # reject what cannot be written before a minute is spent
+    path = profile_path(folder or data_folder(), host)  # reject what cannot be written before a minute is spent
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
     if not os.access(path.parent, os.W_OK):

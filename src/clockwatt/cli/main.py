@@ -80,6 +80,9 @@ def main() -> NoReturn:
     except FileNotFoundError:
         print("error: the working directory was removed. Change to another one.", file=sys.stderr)
         sys.exit(1)
+    if not os.access(".", os.X_OK):
+        print("error: this user may not enter the working directory. Change to another one.", file=sys.stderr)
+        sys.exit(1)
     try:
         status = app(prog_name="clockwatt", standalone_mode=False)
     except Answered:

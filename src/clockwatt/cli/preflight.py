@@ -39,6 +39,7 @@ def preflight(
     verbose: Verbose = False,
 ) -> None:
     """Predict what a step of your training script costs."""
+    from clockwatt.io.folders import temporary_folder
     from clockwatt.predict.api import load
     from clockwatt.predict.request import Request
     from clockwatt.telemetry import injected
@@ -50,7 +51,7 @@ def preflight(
     except RequestError as error:
         raise ClockwattError(error.as_options()) from error
     assert command is not None
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=temporary_folder()) as folder:
         told = Path(folder, "reported")
         asked = {
             "gpu": gpu, "point": point, "host": host, "json": as_json, "verbose": verbose, "told": str(told),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from clockwatt.config import NetworkConfig
 from clockwatt.errors import ClockwattError, IndexBeyondEndError, NetworkError, RequestError
 from clockwatt.gpu.specs import find_spec
+from clockwatt.io.folders import temporary_folder
 from clockwatt.predict.all_gpus import AllGpus
 from clockwatt.predict.memory import CONTEXT_BYTES, PassMemory, pass_memory
 from clockwatt.predict.request import Request
@@ -143,7 +144,7 @@ def fit_memory(
     spec, used = find_spec(known), CONTEXT_BYTES + other_bytes
     tracer = predictors.tracer.trained(request.training)
     memory = tracer.memory if instance is None else functools.partial(tracer.memory_now, build=instance.on_meta)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=temporary_folder()) as folder:
 
         def network(asked: Request) -> NetworkConfig:
             return predictors.network(asked) if instance is None else instance.config

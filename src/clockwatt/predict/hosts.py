@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import json
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -18,6 +17,7 @@ from pydantic import BeforeValidator, Field, TypeAdapter
 
 from clockwatt.errors import DataFileError, RequestError
 from clockwatt.io import files
+from clockwatt.io.folders import data_folder, is_readable
 from clockwatt.predict.composition.pipeline import COST_COLUMNS, Composer, Composition, Overheads
 from clockwatt.predict.evaluation.errors import NORMAL_90
 from clockwatt.predict.features import CATALOGUE_COLUMNS
@@ -434,8 +434,8 @@ class HostProfile:
 
         RequestError if there is none of that name; DataFileError if it is damaged.
         """
-        paths = [profile_path(folder, name) for folder in (predictors_dir, user_folder())]
-        path = next((one for one in paths if one.exists()), paths[0])
+        paths = [profile_path(folder, name) for folder in (predictors_dir, data_folder())]
+        path = next(filter(is_readable, paths), paths[0])
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
             wanted = set(_COLUMNS)
@@ -443,7 +443,9 @@ class HostProfile:
             (execution,) = execution_of_json(content)
             profile = cls(**content, execution=execution)
         except FileNotFoundError:
-            there = sorted({file.stem for one in paths for file in one.parent.glob("*.json")})
+            there = sorted(
+                {file.stem for one in paths if is_readable(one.parent) for file in one.parent.glob("*.json")}
+            )
             raise RequestError(
                 f"{{host}} {name}: no such profile in {' or '.join(str(one.parent) for one in paths)} "
                 f"(known: {', '.join(there) or 'none'}). Run `clockwatt calibrate --host {name}` on that host."
@@ -465,11 +467,6 @@ def profile_path(predictors_dir: Path, name: str) -> Path:
     if not name or not all(letter.isalnum() or letter in "._-" for letter in name) or name.startswith("."):
         raise DataFileError(f"host {name!r}: a host's name has letters, digits, '.', '_' and '-' only.")
     return predictors_dir / HOSTS_FOLDER / f"{name}.json"
-
-
-def user_folder() -> Path:
-    """Return the folder for profiles of hosts that were measured without a campaign."""
-    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "clockwatt"
 
 
 def profile_of(name: str, rows: pd.DataFrame, operations: pd.DataFrame, seconds: float) -> HostProfile:

@@ -13,7 +13,6 @@ import functools
 import hashlib
 import json
 import math
-import os
 import re
 import shutil
 import sys
@@ -34,6 +33,7 @@ from pydantic import ValidationError
 from clockwatt.config import NetworkConfig, Pass, TrainingConfig
 from clockwatt.errors import DataFileError, OutputError, RequestError
 from clockwatt.io import files
+from clockwatt.io.folders import cache_folder, is_readable, temporary_folder
 from clockwatt.operations.spec.operation import MATRIX_CLASSES, RECURRENT_CLASSES
 from clockwatt.predict.composition.pipeline import Composer
 from clockwatt.predict.evaluation.pass_errors import GAP_S
@@ -242,7 +242,7 @@ class NetworkTracer:
             if catalogued is not None and not _ids_above(network, catalogued):
                 return catalogued
         folder = _cache_folder(network, pass_, self.training)
-        if folder is not None and (folder / layout.NETWORKS_FILE).exists():
+        if folder is not None and is_readable(folder / layout.NETWORKS_FILE):
             cached = _cached(network, pass_, folder)
             if cached is not None:
                 return cached
@@ -275,14 +275,22 @@ class NetworkTracer:
         """Record what a pass allocates; of a network of this process if `build` gives it."""
         from clockwatt.operations.trace.memory import record_memory
 
-        with contextlib.redirect_stdout(sys.stderr):  # what the network prints is no part of the answer
+        with _tracing():
             return record_memory(network, pass_, self.training, build)
 
     def _traced_now(self, network: NetworkConfig, pass_: Pass, build: Build | None = None) -> TracedNetwork:
         from clockwatt.operations.catalogue import trace_rows
 
-        with contextlib.redirect_stdout(sys.stderr):
+        with _tracing():
             return traced_of(trace_rows(network, pass_, self.training, build))
+
+
+@contextlib.contextmanager
+def _tracing() -> Iterator[None]:
+    """Within, what a network prints is no part of the answer; OutputError if PyTorch has no folder for its files."""
+    temporary_folder()
+    with contextlib.redirect_stdout(sys.stderr):
+        yield
 
 
 def traced_of(rows: Traced) -> TracedNetwork:
@@ -385,9 +393,7 @@ def _cache_folder(network: NetworkConfig, pass_: Pass, training: TrainingConfig)
         *(f"{name} {_version(name)}" for name in ("torch", library)),
     ]
     digest = hashlib.sha256("\n".join(content).encode()).hexdigest()[:32]
-    cache = os.environ.get("CLOCKWATT_CACHE_DIR")
-    folder = Path(cache) if cache else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "clockwatt"
-    return folder / "traces" / digest
+    return cache_folder() / "traces" / digest
 
 
 def _library_of(name: str) -> tuple[str | None, str]:

@@ -24,11 +24,12 @@ from clockwatt.config import CampaignConfig, GpuConfig, load
 from clockwatt.control.points import check_supported, known_gpu, persistence_warning
 from clockwatt.control.registry import NAMES, method_named
 from clockwatt.control.slurm import gpu_freq_warning, shown_config
-from clockwatt.errors import ClockwattError
+from clockwatt.errors import ClockwattError, OutputError
 from clockwatt.gpu.interface import Gpu, GpuError, InstalledGpu, NotSupportedError
 from clockwatt.gpu.registry import installed_gpus, lost_gpus, open_installed, visible_gpus
 from clockwatt.gpu.sensing.sensors import update_periods_s
 from clockwatt.gpu.specs import UnknownGpuError, find_spec
+from clockwatt.io.folders import cache_folder, is_writable, temporary_folder
 from clockwatt.workflow import cluster, job_limits, propose_config
 
 POWER_SENSORS = ("power_average", "power_instant", "energy_counter", "power_samples")
@@ -87,7 +88,7 @@ def run(config_path: Path | None, write_config: Path | None) -> int:
 
 def examine(config_path: Path | None = None) -> list[Finding]:
     """Check the installation and return the findings."""
-    return [*_software(), *_gpus(), *_control(), *_slurm(), *_campaign(config_path)]
+    return [*_software(), *_folders(), *_gpus(), *_control(), *_slurm(), *_campaign(config_path)]
 
 
 def proposed_gpus_block() -> str:
@@ -105,6 +106,18 @@ def _software() -> Iterator[Finding]:
         OK,
         f"torch {importlib.metadata.version('torch')}, torchvision {importlib.metadata.version('torchvision')}",
     )
+
+
+def _folders() -> Iterator[Finding]:
+    if not is_writable(cache := cache_folder()):
+        yield Finding(
+            "cache", MISSING, f"{cache} cannot be written: each prediction traces its network again",
+            "set CLOCKWATT_CACHE_DIR to a folder of yours",
+        )  # fmt: skip
+    try:
+        temporary_folder()
+    except OutputError as error:
+        yield Finding("PyTorch", MISSING, "cannot trace networks without a folder for temporary files", error.fix)
 
 
 def _installed() -> list[InstalledGpu]:
