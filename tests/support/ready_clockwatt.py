@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import ctypes
 import fcntl
 import functools
 import gc
@@ -46,6 +47,7 @@ _LIBRARIES = (
 )  # fmt: skip
 OF_RUN = "READY_CLOCKWATT_OF_RUN"
 """Socket of the one that all processes of a test run share."""
+_NVML = "libnvidia-ml.so.1"
 _SERVED = Path(__file__).with_name("served")
 _LENGTH = 8
 """Bytes that say how long an order is."""
@@ -174,6 +176,11 @@ def _become(order: dict[str, Any], files: Sequence[int]) -> None:
     os.umask(order["umask"])
     os.environ.clear()
     os.environ.update(order["environment"])
+    for folder in os.environ.get("LD_LIBRARY_PATH", "").split(
+        os.pathsep
+    ):  # the dynamic linker has read that of the server
+        if folder and (library := Path(folder, _NVML)).is_file():
+            ctypes.CDLL(str(library))  # who asks for it by its name is given the one that is loaded
     aside = [fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, 1000) for file in files]
     os.closerange(0, 1000)
     for number, file in zip(order["files"], aside, strict=True):

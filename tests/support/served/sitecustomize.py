@@ -72,11 +72,11 @@ def _arguments() -> list[str]:
 
 def _is_served() -> bool:
     # not what is read before any line of Python, nor a program that is recorded, nor what Slurm limits and watches
-    kept = {"LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONHASHSEED", "PYTHONWARNINGS", "SLURM_JOB_ID"}
+    kept = {"LD_PRELOAD", "PYTHONHASHSEED", "PYTHONWARNINGS", "SLURM_JOB_ID"}
     if kept & os.environ.keys() or "clockwatt_injected" in sys.modules:
         return False
     option, what, *_ = [*_arguments(), "", ""]
-    own = option == "-m" and what.split(".")[0] == "clockwatt"
+    own = option == "-m" and what.split(".")[0] in ("clockwatt", "standin_measure")
     return own or (option == "-c" and what.startswith("from multiprocessing.spawn import spawn_main"))
 
 

@@ -7,13 +7,17 @@ from pathlib import Path
 
 import pandas as pd
 
+from support import ready_clockwatt
+
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
 
 
 def measure(nvml, output, *options):
-    command = [sys.executable, str(HERE / "standin_measure.py"), "--output", str(output), "--window", "0.3", *options]
-    environment = nvml.environment(PYTHONPATH=os.pathsep.join(map(str, (ROOT / "src", ROOT, ROOT / "tests"))))
+    command = [sys.executable, "-m", "standin_measure", "--output", str(output), "--window", "0.3", *options]
+    served = ready_clockwatt.environment()
+    path = os.pathsep.join([served["PYTHONPATH"], *map(str, (ROOT / "src", ROOT, ROOT / "tests", HERE))])
+    environment = nvml.environment(**served | {"PYTHONPATH": path})
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=1200)
 
 

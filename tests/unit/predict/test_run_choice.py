@@ -14,6 +14,7 @@ from clockwatt.cli.main import app
 from clockwatt.errors import ClockwattError
 from support import ready_clockwatt
 
+pytestmark = pytest.mark.usefixtures("ready")
 NETWORK = ["support.small_networks:normalised", "--input", "4096,16", "--gpu", "a30"]
 
 

@@ -24,7 +24,8 @@ VIRTUAL = ("--gpu", "virtual:a30")
 
 
 def environment(**changes: str) -> dict[str, str]:
-    return {**os.environ, **changes}
+    """That of a recorder which is served by a ready Python."""
+    return {**os.environ, **ready_clockwatt.environment(), **changes}
 
 
 def recorded(
@@ -34,7 +35,7 @@ def recorded(
 ) -> tuple[dict[str, Any], subprocess.CompletedProcess[bytes]]:  # fmt: skip
     done = subprocess.run(
         [*RECORD, str(idle_s), *options, "--output", str(output), "--", *words], input=stdin, capture_output=True,
-        check=False, env=environ or environment(**ready_clockwatt.environment()), timeout=600,
+        check=False, env=environ or environment(), timeout=600,
     )  # fmt: skip
     assert done.returncode == status, done.stderr.decode()
     (summary,) = output.rglob("summary.json")
@@ -69,7 +70,7 @@ while True: signal.pause()"""
     recorder = subprocess.Popen(
         [*RECORD, "0.3", *VIRTUAL, *options, "--output", str(output), "--", sys.executable, "-c", code],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
-        env=environment(**ready_clockwatt.environment()),
+        env=environment(),
     )  # fmt: skip
     wait_for(ready.exists)
     return recorder, psutil.Process(int(ready.read_text()))
@@ -191,7 +192,7 @@ def test_a_record_whose_recorder_was_killed_can_be_shown(tmp_path: Path) -> None
     program.kill()
     shown = subprocess.run(
         [*RECORD, "0.3", "--show", "--output", str(tmp_path / "out"), "--json"], capture_output=True, check=True,
-        env=environment(**ready_clockwatt.environment()),
+        env=environment(),
     )  # fmt: skip
     summary = json.loads(shown.stdout)
     (run,) = summary["runs"]
@@ -213,7 +214,7 @@ def test_the_host_alone_is_recorded_and_that_is_said(tmp_path: Path) -> None:
 
 def test_cards_are_recorded_by_their_uuid_neighbours_too(nvml, tmp_path: Path) -> None:
     nvml.card(1).power_mw = 100_000
-    environ = nvml.environment(CUDA_VISIBLE_DEVICES=nvml.uuid(1))
+    environ = environment(**nvml.environ, CUDA_VISIBLE_DEVICES=nvml.uuid(1))
     summary, done = recorded(tmp_path, "sleep", "2", idle_s=1, options=("--all-gpus",), environ=environ)
     assert [gpu["computed_on"] for gpu in summary["gpus"]] == [False, True, False]
     told = summary["runs"][0]["gpus"][nvml.uuid(1)]
@@ -229,7 +230,7 @@ def test_cards_are_recorded_by_their_uuid_neighbours_too(nvml, tmp_path: Path) -
 
 
 def test_an_operating_point_is_held_on_the_visible_card_while_the_program_runs(nvml, tmp_path: Path) -> None:
-    environ = nvml.environment(CUDA_VISIBLE_DEVICES=nvml.uuid(0))
+    environ = environment(**nvml.environ, CUDA_VISIBLE_DEVICES=nvml.uuid(0))
     summary, _ = recorded(tmp_path, "sleep", "1.5", options=("--point", "sm900-pl120"), environ=environ)
     assert [gpu["uuid"] for gpu in summary["gpus"]] == [nvml.uuid(0)]
     told = summary["runs"][0]["gpus"][nvml.uuid(0)]
@@ -246,7 +247,7 @@ def test_a_card_that_falls_off_the_bus_costs_its_readings_not_the_program(nvml, 
     """
     recorder = subprocess.Popen(
         [*RECORD, "0.3", "--gpu", "0", "--output", str(tmp_path / "out"), "--", sys.executable, "-c", program],
-        env=nvml.environment(), stderr=subprocess.PIPE,
+        env=environment(**nvml.environ), stderr=subprocess.PIPE,
     )  # fmt: skip
     wait_for(lambda: (tmp_path / "out" / "record.json").is_file() and "start_ns" in _first_run(tmp_path / "out"))
     nvml.card(0).lost = 1
@@ -264,7 +265,7 @@ def _first_run(folder: Path) -> dict[str, Any]:
 def test_it_rests_before_each_run(nvml, tmp_path: Path) -> None:
     nvml.card(0).temperature_c = 60
     options = ("--gpu", "0", "--rest-to", "35C", "--rest-max-s", "1")
-    summary, done = recorded(tmp_path, "true", options=options, environ=nvml.environment())
+    summary, done = recorded(tmp_path, "true", options=options, environ=environment(**nvml.environ))
     assert b"still warmer than 35" in done.stderr
     assert b"Resting until 35 \xc2\xb0C, at most 1 s (--rest-max-s): GPU-0a30beef" in done.stderr
     assert done.stderr.count(b"Resting until") == 1
