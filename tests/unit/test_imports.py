@@ -1,6 +1,7 @@
 """Which module imports which: only from packages below, never in a cycle; analysis needs neither torch nor NVML."""
 
 import ast
+import functools
 import graphlib
 import json
 import re
@@ -61,7 +62,8 @@ def modules() -> dict[str, Path]:
 MODULES = modules()
 
 
-def imports(path: Path, *, at_start: bool = False, for_types: bool = False) -> Iterator[str]:
+@functools.cache
+def imports(path: Path, *, at_start: bool = False, for_types: bool = False) -> list[str]:
     """Modules that a file imports.
 
     `at_start` leaves out imports within functions; `for_types` adds those that only a type checker follows.
@@ -71,17 +73,19 @@ def imports(path: Path, *, at_start: bool = False, for_types: bool = False) -> I
         for node in ast.iter_child_nodes(parent):
             if at_start and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
                 continue
-            if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING" and not for_types:
+            if not for_types and isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
                 continue
             yield node
             yield from nodes(node)
 
+    found: list[str] = []
     for node in nodes(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
             names = [f"{node.module}.{alias.name}" for alias in node.names]
-            yield from (name if name in MODULES else node.module for name in names)
+            found += [name if name in MODULES else node.module for name in names]
+    return found
 
 
 def upward(levels: list[set[str]], depth: int, below: str) -> list[str]:

@@ -149,7 +149,7 @@ def test_examples_run(page, shell, capsys):
     if page.stem == "forecast-temperature":
         for name, pattern in (("training", "steady"), ("epochs", "epochs")):
             folder = shell.folder / "records" / name
-            write_virtual_record(folder, model="a30", pattern=pattern, runs=2, duration_s=120, cards=(0, 1))
+            write_virtual_record(folder, model="a30", pattern=pattern, runs=2, duration_s=80, cards=(0, 1))
     names: dict[str, object] = {}
     not_run: set[str] = set()
     for block in BLOCK.finditer(page.read_text(encoding="utf-8")):

@@ -156,8 +156,8 @@ def test_fp16_scales_the_loss_and_unscales_the_gradients(traced):
 
 @pytest.mark.parametrize("precision", ["bf16-mixed", "fp16-mixed"])
 def test_a_pass_is_measured_under_autocast(precision):
-    of_network = network("resnet18", precision=precision)
-    assert of_network.network_id == f"resnet18-2x3x64x64-{precision.replace('-', '_')}"
+    of_network = network("squeezenet1_1", 1, 3, 32, 32, precision=precision)
+    assert of_network.network_id == f"squeezenet1_1-1x3x32x32-{precision.replace('-', '_')}"
     built = build_network(of_network, "cpu", pass_="inference", training=TrainingConfig())
     assert built.call().dtype == getattr(torch, {"bf16-mixed": "bfloat16", "fp16-mixed": "float16"}[precision])
     build_network(of_network, "cpu", pass_="training", training=TrainingConfig()).call()

@@ -6,13 +6,15 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
 
 from clockwatt.page.write import write_page
 from support.shared import made_once
+
+if TYPE_CHECKING:  # takes more than a second of each process that collects
+    from playwright.sync_api import Browser, Page
 
 CHROMIUM = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 _OPENS_WITHIN_MS = 300_000
@@ -42,6 +44,8 @@ class Opened:
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Browser]:
     """A headless Chromium of this machine; .ci/run installs one."""
+    from playwright.sync_api import sync_playwright
+
     found = next(filter(None, map(shutil.which, CHROMIUM)), None)
     if found is None:
         pytest.skip("no Chromium here: apt install chromium-headless-shell")

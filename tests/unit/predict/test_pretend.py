@@ -238,6 +238,20 @@ def compiled_step(
     return run
 
 
+@functools.cache
+def answer_of(wrapped: Callable[[torch.nn.Module], Callable[..., torch.Tensor]]) -> Answer:
+    """The answer of such steps of a new network, which several tests read."""
+    return compiled_step(wrapped).answer
+
+
+def eager(net: torch.nn.Module) -> torch.nn.Module:
+    return net
+
+
+def in_graphs(net: torch.nn.Module) -> Callable[..., torch.Tensor]:
+    return torch.compile(net, mode="reduce-overhead")
+
+
 def module_compiled(net: torch.nn.Module) -> torch.nn.Module:
     net.compile()
     return net
@@ -251,9 +265,9 @@ def predicted(mode: str) -> Answer:
 @pytest.mark.parametrize(
     ("wrapped", "mode"),
     [
-        (lambda net: net, "eager"),
+        (eager, "eager"),
         (lambda net: torch.compile(net), "compile"),
-        (lambda net: torch.compile(net, mode="reduce-overhead"), "reduce-overhead"),
+        (in_graphs, "reduce-overhead"),
         (lambda net: torch.compile(net, options={"triton.cudagraphs": True}), "reduce-overhead"),
         (module_compiled, "compile"),
         (lambda net: torch.compile(lambda x: net(x)), "compile"),
@@ -261,7 +275,7 @@ def predicted(mode: str) -> Answer:
     ],
 )
 def test_a_compiled_step_costs_what_predict_says(wrapped, mode: str) -> None:
-    answer, expected = compiled_step(wrapped).answer, predicted(mode)
+    answer, expected = answer_of(wrapped), predicted(mode)
     assert answer.execution == expected.execution
     for quantity in ("calls", "time_s", "device_s", "host_s", "energy_j"):
         assert getattr(answer.expected, quantity) == getattr(expected.expected, quantity)
@@ -272,10 +286,8 @@ def test_what_is_compiled_within_a_step_is_a_part_of_it() -> None:
         net.layers = torch.compile(net.layers)
         return net
 
-    alone, whole, eager = (
-        compiled_step(wrapped).answer.expected for wrapped in (layers_alone, module_compiled, lambda net: net)
-    )
-    assert whole.device_s < alone.device_s < eager.device_s
+    alone, whole, without = (answer_of(wrapped).expected for wrapped in (layers_alone, module_compiled, eager))
+    assert whole.device_s < alone.device_s < without.device_s
 
 
 def test_a_network_compiled_before_the_context_is_followed() -> None:
@@ -283,8 +295,7 @@ def test_a_network_compiled_before_the_context_is_followed() -> None:
     before = torch.compile(net, mode="reduce-overhead")
     answer = compiled_step(lambda _: before.cuda(), net=net).answer
     assert answer.execution.endswith("+reduce-overhead")
-    within = compiled_step(lambda net: torch.compile(net, mode="reduce-overhead")).answer
-    assert answer.time_s == pytest.approx(within.time_s, rel=0.01)  # of one more module
+    assert answer.time_s == pytest.approx(answer_of(in_graphs).time_s, rel=0.01)  # of one more module
 
 
 def test_what_of_compiling_is_not_followed_is_named_with_its_line() -> None:
