@@ -142,6 +142,8 @@ def pretend(gpu: str, **question: Any) -> PretendedRun:
 
     if other := sorted(question.keys() - {"point", "host", "relative_to"}):
         raise RequestError(f"{{{other[0]}}} is not of pretend, which takes point, host and relative_to.")
+    if not isinstance(gpu, str):
+        raise RequestError(f"gpu {gpu!r}: give one as a string.")
     point = question.pop("point", None)
     points = () if point is None else (str(point),)
     program = Path(sys._getframe(1).f_code.co_filename).name

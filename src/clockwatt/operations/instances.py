@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import inspect
 import reprlib
+import types
 from collections.abc import Callable, Iterable, Mapping
 from numbers import Integral
 from typing import Any
 
+import numpy as np
 import torch
 
 from clockwatt import config
@@ -94,6 +96,8 @@ class Instance:
             if described.get("dtype") == "int64" and self._rows():
                 described.setdefault("below", self._rows())
             return described
+        if isinstance(given, np.ndarray):
+            given = given.tolist() if given.ndim == 1 and given.dtype.kind == "i" else torch.as_tensor(given)
         if isinstance(given, torch.Tensor):
             try:
                 given_dtype = dtype_name(given.dtype)
@@ -125,18 +129,43 @@ class Instance:
 
 
 class _Function(torch.nn.Module):
-    """A callable as a module."""
+    """A callable as a module; modules that are variables of it are its parts."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__()
-        self.function = function
         self.name = str(getattr(function, "__name__", type(function).__name__)).strip("<>")
+        self._given = function
+        for name, value in _variables(function).items():
+            if isinstance(value, torch.nn.Module) and not hasattr(self, name):
+                self.add_module(name, value)
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        """The callable with the parts of this module, which may be copies."""
+        given, parts = self._given, dict(self.named_children())
+        if not parts or not isinstance(given, types.FunctionType):
+            return given
+        cells = zip(given.__code__.co_freevars, given.__closure__ or (), strict=True)
+        closure = tuple(types.CellType(parts[name]) if name in parts else cell for name, cell in cells)
+        made = types.FunctionType(
+            given.__code__, {**given.__globals__, **parts}, given.__name__, given.__defaults__, closure
+        )
+        made.__kwdefaults__ = given.__kwdefaults__
+        return made
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Call it; inputs of numbered names are given by position, in this order."""
         if all(name.removeprefix(_BY_POSITION).isdecimal() for name in kwargs):
             return self.function(*args, *kwargs.values())
         return self.function(*args, **kwargs)
+
+
+def _variables(function: Callable[..., Any]) -> dict[str, Any]:
+    """Return the variables of a function that are not its own, by name."""
+    if not isinstance(function, types.FunctionType):
+        return {}
+    of_function = inspect.getclosurevars(function)
+    return {**of_function.globals, **of_function.nonlocals}
 
 
 def _module_of(model: Any) -> torch.nn.Module:

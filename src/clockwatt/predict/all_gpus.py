@@ -6,6 +6,7 @@ import contextlib
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from numbers import Integral
 from pathlib import Path
 
 import numpy as np
@@ -489,7 +490,7 @@ def layers(answer: Answer, forward: Answer | None = None, depth: int | None = No
     """
     if not isinstance(answer.detail, OperationCosts) or not answer.detail.traced.is_network:
         raise RequestError("layers needs a network: give one instead of {operations}.")
-    if depth is not None and (not isinstance(depth, int) or depth < 1):
+    if depth is not None and (not isinstance(depth, Integral) or depth < 1):
         raise RequestError(f"{{depth}} {depth!r}: give a whole number of 1 or more.")
     table = _shares(answer, answer.detail, depth)
     for name, low, high in (("time_s", "time_s_low", "time_s_high"), ("energy_j", "energy_j_low", "energy_j_high")):

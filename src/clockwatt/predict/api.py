@@ -25,7 +25,7 @@ from clockwatt.predict.gpu_predictor import load_models
 from clockwatt.predict.parallel.answer import ParallelAnswer, ask_parallel
 from clockwatt.predict.parallel.choice import ParallelRecommendation, recommend_parallel
 from clockwatt.predict.recommend import Limits, Recommendation
-from clockwatt.predict.request import PARALLEL, Request, typed_inputs
+from clockwatt.predict.request import ALL_PRECISIONS, PARALLEL, Request, typed_inputs
 from clockwatt.predict.tracing import NetworkTracer, TracedNetwork, trace_sizes, with_batch
 from clockwatt.schema import layout
 from clockwatt.schema.execution import ExecutionSettings
@@ -51,6 +51,9 @@ _NOT_OF_ALL = {
     "depth": "is of layers",
     **dict.fromkeys(("dimension", "other_bytes"), "is of fit_memory"),
     **dict.fromkeys(("dtype", "tf32"), 'is not known: write precision, such as precision="bf16"'),
+    "device": 'is not known: write gpu, such as gpu="h200"',
+    "model": 'is not known: write network, such as network="resnet50"',
+    **dict.fromkeys(("shape", "input_shape"), "is not known: write inputs, such as inputs=(32, 3, 224, 224)"),
     **dict.fromkeys(("predictors_dir", "catalogue_dir", "validation_dir"), "is a folder: give it to `clockwatt.load`"),
     **dict.fromkeys(
         ("measure_missing", "measure_whole", "run", "config_file", "store_dir"),
@@ -63,6 +66,8 @@ _OF_ALL = (
     *("input_dtype", "input_below", "assume_branch", "cache_length"),
 )
 """Fields that every question reads; a new field is refused until it is named here or by the question."""
+
+_OF_TORCH = "torch."
 
 RESULTS = Path("results")
 """Results of a campaign where nobody says otherwise."""
@@ -147,12 +152,12 @@ class Predictors(AllGpus):
         ----------
         network
             torchvision name, `timm:NAME`, `hf:CONFIG.json`, `package.module:callable` or a campaign's network; a
-            `torch.nn.Module`; a callable that takes `inputs`. A list of questions, each a dict of these parameters,
-            gives a data frame.
+            `torch.nn.Module`; a callable that takes `inputs`, and may call modules that are variables of it. A list of
+            questions, each a dict of these parameters, gives a data frame.
         inputs
-            A shape, batch first, or an example tensor; several by keyword as a dict, or of a module by position as a
-            list. Token ids are `{"shape": (8, 128), "dtype": "int64", "below": 30522}`. Without inputs, those that the
-            network was measured with.
+            A shape, batch first, or an example (a tensor, an array of NumPy); several by position as a list, or by
+            keyword as a dict. Token ids are `{"shape": (8, 128), "dtype": "int64", "below": 30522}`. Without inputs,
+            those that the network was measured with.
         gpu, point
             One of `gpus`, or a product name; `default`, `sm1440`, `sm1440-mem5001`, `pl150` or an `OperatingPoint`.
         batch, gpus, points
@@ -179,7 +184,10 @@ class Predictors(AllGpus):
             beside = {"inputs": inputs, "gpu": gpu, "batch": batch, "gpus": gpus, "points": points, **question}
             beside |= {} if point == "default" else {"point": point}
             for name in [name for name, value in beside.items() if value is not None]:
-                raise RequestError(f"{name} cannot be given with a list of questions. Give it in each question.")
+                raise RequestError(
+                    f"{name} cannot be given with a list of questions. Give it in each one, such as "
+                    "{'network': 'resnet18', 'gpu': 'h200'}."
+                )
             answers = [self._answer_or_error_of(one) for one in network]
             if answers and all(isinstance(one, ClockwattError) for one in answers):
                 raise RequestError(str(answers[0]))
@@ -187,14 +195,14 @@ class Predictors(AllGpus):
         sizes = list(batch) if isinstance(batch, Iterable) else []
         if batch is not None and not sizes:
             raise RequestError(f"{{batch}} {batch!r}: give one or more sizes, such as [1, 8, 64].")
-        if (gpu and gpus) or (point != "default" and points):
-            raise RequestError("gpu and gpus, point and points: give one of them.")
         given = _Question.of(
             network,
             inputs,
             ("relative_to", "gpus_per_node", *PARALLEL),
-            gpus=gpus or gpu,
-            points=points or point,
+            gpu=gpu,
+            gpus=gpus,
+            point=point or "default",
+            points=points,
             **question,
         )
         if batch is None and gpus is None and points is None:
@@ -240,12 +248,12 @@ class Predictors(AllGpus):
         limits
             What the choice must keep to, e.g. `Limits(max_slowdown=0.1)`, or `max_slowdown` and `power_cap_w` alone.
         question
-            `gpus`: choose among these; else among the campaign's measured ones, or among its virtual ones where there
-            are no others. Shipped ones are chosen among where there is no campaign. `points`: operating points to
-            consider too, though never measured. `precisions`: settings to choose among besides PyTorch's default, such
-            as `["tf32", "bf16-mixed"]`, or `"all"`; each candidate has `relative_to` that default. `counts=[2, 4]`
-            with `links`, and perhaps `node_counts` with `node_links`, `strategies`, `microbatches` and `schedule`:
-            numbers of GPUs to train on, and how, which gives a `ParallelRecommendation`.
+            `gpu` or `gpus`: choose among these; else among the campaign's measured ones, or among its virtual ones
+            where there are no others. Shipped ones are chosen among where there is no campaign. `points`: operating
+            points to consider too, though never measured. `precisions`: settings to choose among besides PyTorch's
+            default, such as `["tf32", "bf16-mixed"]`, or `"all"`; each candidate has `relative_to` that default.
+            `counts=[2, 4]` with `links`, and perhaps `node_counts` with `node_links`, `strategies`, `microbatches` and
+            `schedule`: numbers of GPUs to train on, and how, which gives a `ParallelRecommendation`.
 
         Raises
         ------
@@ -255,6 +263,8 @@ class Predictors(AllGpus):
         if not isinstance(limits, Limits):
             raise RequestError(f"limits {limits!r}: give clockwatt.Limits(max_slowdown=0.1, power_cap_w=300).")
         question |= {name: value for name, value in asdict(limits).items() if value != math.inf}
+        if (several := question.get("precision")) == ALL_PRECISIONS or isinstance(several, list | tuple):
+            question["precisions"] = question.pop("precision")
         given = _Question.of(network, inputs, ("relative_to", *_OF_A_CHOICE, *_OF_COUNTS), **question)
         if given.request.counts:
             trace = functools.partial(given._trace, self)
@@ -313,7 +323,7 @@ class Predictors(AllGpus):
         """
         for name in question.keys() & {"gpus", "points"}:
             raise RequestError(f"{name} is of predict: give one {name[:-1]}.")
-        given = _Question.of(network, inputs, gpus=gpu, points=point, **question)
+        given = _Question.of(network, inputs, gpu=gpu, point=point, **question)
         return self.ask_layers(given.request, lambda pass_: given.trace(self, pass_), depth=depth)[1]
 
     def fit_memory(
@@ -350,7 +360,7 @@ class Predictors(AllGpus):
             raise RequestError(f"{{dimension}} {dimension!r}: choose {', '.join(DIMENSIONS[:-1])} or {DIMENSIONS[-1]}.")
         if isinstance(other_bytes, bool) or not isinstance(other_bytes, Integral) or other_bytes < 0:
             raise RequestError(f"{{other_bytes}} {other_bytes!r}: give a whole number of bytes.")
-        given = _Question.of(network, inputs, gpus=gpu, **question)
+        given = _Question.of(network, inputs, gpu=gpu, **question)
         return largest_of(self, given.request, dimension, other_bytes=int(other_bytes), instance=given.instance)[0]
 
     def show(self, network: Any = None, inputs: Any = None, **question: Any) -> Overview:
@@ -428,12 +438,25 @@ class _Question:
         *,
         input: Any = None,  # noqa: A002  # as a campaign names it
         training: bool | None = None,
+        gpu: str | None = None,
+        gpus: str | Sequence[str] | None = None,
+        point: str | OperatingPoint | None = None,
         points: str | OperatingPoint | Sequence[str | OperatingPoint] | None = None,
         **fields: Any,
     ) -> _Question:
         if input is not None and inputs is not None:
             raise RequestError("input is a network's only one, inputs are several by keyword: give one or the other.")
         given = input if inputs is None else inputs
+        if not isinstance(gpu, str | None):
+            raise RequestError(f"gpu {gpu!r}: give one as a string; several as gpus, where that is possible.")
+        if (gpu and gpus) or (point not in (None, "default") and points):
+            raise RequestError("gpu and gpus, point and points: give one of them.")
+        fields["gpus"] = gpus or gpu
+        points = points or point
+        if str(precision := fields.get("precision")).startswith(_OF_TORCH):  # as torch.bfloat16
+            fields["precision"] = str(precision).removeprefix(_OF_TORCH)
+        if isinstance(optimizer := fields.get("optimizer"), type):  # as torch.optim.AdamW
+            fields["optimizer"] = optimizer.__name__
         if training not in (None, True, False):
             raise RequestError(f"training {training!r}: give True or False.")
         if training is not None:

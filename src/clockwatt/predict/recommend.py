@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -64,7 +65,7 @@ class Limits:
 
     def __post_init__(self) -> None:
         for name, value in (("max_slowdown", self.max_slowdown), ("power_cap_w", self.power_cap_w)):
-            if not isinstance(value, int | float) or not value >= 0:
+            if not isinstance(value, Real) or not value >= 0:
                 raise RequestError(f"limits: {name} is a number of 0 or more, such as 0.1 for 10 %, not {value!r}.")
 
     @classmethod

@@ -13,6 +13,7 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal, Self
 
+import numpy as np
 import pandas as pd
 import pyarrow.compute as pc
 from pydantic import Field, ValidationError
@@ -166,9 +167,8 @@ class Request(Model):
         given = {name: value for name, value in fields.items() if value is not None}
         for name in given.keys() & {"network", "precision", "optimizer"}:
             if not isinstance(given[name], str):
-                raise RequestError(
-                    f"{{{name}}} {given[name]!r}: give one name as a string; for several, a list of questions."
-                )
+                shown = " ".join(reprlib.repr(given[name]).split())
+                raise RequestError(f"{{{name}}} {shown}: give one name as a string; for several, a list of questions.")
         if isinstance(given.get("assume_branch"), bool):
             given["assume_branch"] = str(given["assume_branch"]).lower()
         for name in given.keys() & {"inputs", "gpus", "points", "precisions", "strategies", "stages"}:
@@ -176,6 +176,9 @@ class Request(Model):
                 given[name] = (given[name],)
             elif not isinstance(given[name], list | tuple):
                 raise RequestError(f"{{{name}}} {given[name]!r}: give a string, or several.")
+        for name in given.keys() & {"counts", "node_counts"}:
+            if isinstance(given[name], Integral):
+                given[name] = (given[name],)
         for name in {*given.get("strategies", ())} - {*STRATEGIES}:
             raise RequestError(f"{{strategies}} {name}: choose {', '.join(STRATEGIES[:-1])} or {STRATEGIES[-1]}.")
         if "precision" in given:
@@ -517,7 +520,7 @@ def typed_inputs(given: Any) -> dict[str, Any]:
     Parameters
     ----------
     given
-        A shape, an example tensor, or a dict of these by keyword, or None.
+        A shape, an example tensor, several of these in a list or by keyword in a dict, or None.
 
     Raises
     ------
@@ -528,6 +531,9 @@ def typed_inputs(given: Any) -> dict[str, Any]:
         return {}
     if isinstance(given, Mapping) and "shape" not in given:
         return {"inputs": tuple(f"{name}={':'.join(_described(name, one))}" for name, one in given.items())}
+    if isinstance(given, list | tuple) and given and not all(isinstance(size, Integral) for size in given):
+        several = [":".join(_described("input", one)) for one in given]
+        return {"inputs": tuple(several)} if len(several) > 1 else typed_inputs(given[0])
     shape, *more = _described("input", given)
     fields: dict[str, Any] = dict(zip(("input_dtype", "input_below"), more, strict=False))
     if "input_below" in fields:
@@ -540,8 +546,10 @@ def _described(name: str, given: Any) -> list[str]:
     if isinstance(given, Mapping):
         if "shape" not in given:
             raise RequestError(f'inputs {name}: give a shape, or {{"shape": …, "dtype": "int64", "below": 30522}}.')
-        return [_shape_text(name, given["shape"]), *(str(given[key]) for key in ("dtype", "below") if key in given)]
-    return [_shape_text(name, getattr(given, "shape", given))]
+        more = (str(given[key]).removeprefix("torch.") for key in ("dtype", "below") if key in given)
+        return [_shape_text(name, given["shape"]), *more]
+    listed = isinstance(given, np.ndarray) and given.ndim == 1 and given.dtype.kind == "i"
+    return [_shape_text(name, given if listed else getattr(given, "shape", given))]
 
 
 def _shape_text(name: str, shape: Any) -> str:
@@ -549,7 +557,7 @@ def _shape_text(name: str, shape: Any) -> str:
         return shape
     if not isinstance(shape, Iterable) or not all(isinstance(size, Integral) for size in shape):
         raise RequestError(f"{name} {reprlib.repr(shape)}: give a shape, batch first, such as (32, 3, 224, 224).")
-    return _text(shape)
+    return _text(map(int, shape))
 
 
 def _text(shape: Iterable[int]) -> str:
@@ -566,7 +574,7 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 _KINDS = ("string", "tuple", "number", "boolean")
-_FIXES = {"int": "a whole number", "float": "a number", "path": "a path"}
+_FIXES = {"int": "a whole number", "float": "a number, such as 0.1", "path": "a path", "tuple": "several"}
 """What to give in place of a value that pydantic cannot read, by the first word of its error's type."""
 
 

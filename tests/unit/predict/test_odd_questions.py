@@ -9,6 +9,7 @@ import torch
 
 import clockwatt
 from clockwatt.errors import ClockwattError
+from clockwatt.predict.request import Request
 
 X = torch.empty(4, 8)
 
@@ -77,7 +78,10 @@ QUESTIONS = [
     (("no.such:network",), {"input": (8, 3), "gpu": "a100"}, "there are predictors for a30, .*h100"),
     (("no.such:network",), {"input": (8, 3), "point": "sm9999"}, "has 345 to 1980 MHz"),
     (("no.such:network",), {"input": (8, 3), "host": "nowhere"}, "host nowhere: no such profile"),
-    (("resnet50",), {"gpu": 5}, "gpus 5: give a string"),
+    (("resnet50",), {"gpu": 5}, "gpu 5: give one as a string; several as gpus"),
+    (("resnet50",), {"gpu": ["h100", "h200"]}, r"gpu \['h100', 'h200'\]: give one as a string; several as gpus"),
+    (("resnet50",), {"model": "resnet50"}, "model is not known: write network"),
+    (("resnet50",), {"training": True, "optimizer": torch.optim.SGD([X])}, r"optimizer SGD \(.*: give one name"),
     (("resnet50",), {"host": "nowhere"}, "host nowhere: no such profile"),
     (("resnet50",), {"foo": 1}, "unknown field foo"),
     (([1, 2],), {"gpu": None}, "1: give each question of a list as a dict"),
@@ -89,7 +93,6 @@ QUESTIONS = [
     (("resnet50",), {"power_cap_w": 10.0}, "power_cap_w is of recommend"),
     (("resnet50",), {"predictors_dir": "results"}, "predictors_dir is a folder: give it to `clockwatt.load`"),
     (("resnet50",), {"measure_missing": "20"}, "measure_missing is for measuring"),
-    ((torch.nn.Linear(8, 8), numpy.zeros((4, 8))), {}, r"^inputs array.{,40}: give an example tensor"),
     ((torch.jit.trace(torch.nn.Linear(8, 8), X, check_trace=False), X), {}, "is compiled by TorchScript"),
 ]
 
@@ -98,6 +101,60 @@ QUESTIONS = [
 def test_an_odd_question_is_refused_for_its_cause(network, more, why):
     with pytest.raises(ClockwattError, match=why):
         clockwatt.predict(*network, **{"gpu": "h200"} | more)
+
+
+IMAGES = (2, 3, 64, 64)
+
+
+class Product(torch.nn.Module):
+    def forward(self, x, y):
+        return x @ y
+
+
+@pytest.mark.parametrize(
+    ("asked", "same"),
+    [
+        ((("resnet18", numpy.array(IMAGES)), {}), (("resnet18", IMAGES), {})),
+        ((("resnet18", [torch.empty(IMAGES)]), {}), (("resnet18", IMAGES), {})),
+        ((("resnet18", IMAGES), {"precision": torch.bfloat16}), (("resnet18", IMAGES), {"precision": "bf16"})),
+        (
+            (("resnet18", IMAGES), {"training": True, "optimizer": torch.optim.AdamW}),
+            (("resnet18", IMAGES), {"training": True, "optimizer": "adamw"}),
+        ),
+        (((torch.relu, numpy.zeros((4, 8), "float32")), {}), ((torch.relu, X), {})),
+        (((torch.relu, numpy.array([4, 8])), {}), ((torch.relu, X), {})),
+        (((f"{__name__}:Product", [(4, 8), X.T]), {}), ((f"{__name__}:Product", {"x": X, "y": X.T}), {})),
+        (((Product(), [(4, 8), numpy.zeros((8, 4), "float32")]), {}), ((Product(), {"x": X, "y": X.T}), {})),
+    ],
+)
+def test_what_is_usual_in_python_is_taken(asked, same):
+    one, other = (clockwatt.predict(*given, gpu="h200", **more) for given, more in (asked, same))
+    assert (one.time_s, one.execution, one.optimizer) == (other.time_s, other.execution, other.optimizer)
+
+
+def test_choices_are_named_as_by_the_command():
+    found = clockwatt.recommend(torch.relu, X, gpu="h200", point="default", precision=["tf32", "bf16"])
+    assert {one.gpu for one in found.candidates} == {"h200"}
+    assert {str(one.execution) for one in found.candidates} == {"tf32-conv", "tf32", "bf16"}
+    assert [gpu.gpu for gpu in clockwatt.show(torch.relu, X, gpu="h100").gpus] == ["h100"]
+    of_one, of_several = (Request.of(counts=counts, links="x", pass_="training") for counts in (2, [2]))
+    assert of_one == of_several
+
+
+GLOBAL = torch.nn.Linear(8, 8)
+
+
+def test_modules_that_a_function_uses_are_parts_of_it():
+    net, scale = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU()), 2.0
+
+    def both(x, *, bias=1.0):
+        return GLOBAL(net(x) * scale + bias)
+
+    layers = clockwatt.layers(both, X, gpu="h200", training=True)
+    assert layers.index.tolist() == ["net.0", "net.1", "", "GLOBAL", "(loss)", "(optimizer)"]
+    assert {net[0].weight.device.type, GLOBAL.weight.device.type} == {"cpu"}
+    whole = torch.nn.Sequential(net, GLOBAL)
+    assert clockwatt.fit_memory(lambda x: whole(x), X, gpu="h200") == clockwatt.fit_memory(whole, X, gpu="h200")
 
 
 def test_what_compare_layers_and_recommend_cannot_take_is_refused():
