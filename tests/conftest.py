@@ -103,16 +103,17 @@ def pytest_collection_finish() -> None:
 
 CI_ALONE = {
     "test_agreement.py", "test_bad_input.py", "test_batch_sizes.py", "test_browser.py", "test_build.py",
-    "test_compiled_memory.py", "test_conditions.py", "test_design.py", "test_examples.py",
-    "test_firefox.py", "test_fresh_measure.py", "test_helper_program.py", "test_hooks.py", "test_installed.py",
+    "test_compiled_memory.py", "test_conditions.py", "test_design.py", "test_examples.py", "test_firefox.py",
+    "test_fit_memory.py", "test_fresh_measure.py", "test_helper_program.py", "test_hooks.py", "test_installed.py",
     "test_links.py", "test_logger_process.py", "test_module_times.py", "test_neural_ensemble.py",
     "test_parallel_study.py", "test_perceptrons_judged.py", "test_plausible_sweeps.py", "test_power_analysis.py",
     "test_power_measure.py", "test_power_optimum.py", "test_preflight.py", "test_public_architectures.py",
     "test_ready_clockwatt.py", "test_record.py", "test_record_full_disk.py", "test_reference_data.py",
     "test_references.py", "test_relations.py", "test_rerun.py", "test_run_choice.py", "test_run_output.py",
-    "test_shipped_predictors.py", "test_snapshot.py", "test_study_parallel.py", "test_study_survey.py",
-    "test_survey.py", "test_thermal_influence.py", "test_thermal_network.py", "test_thermal_stage.py",
-    "test_thermal_study.py", "test_timeline.py", "test_transformer_networks.py", "test_worker.py",
+    "test_sbatch_line.py", "test_shipped_predictors.py", "test_snapshot.py", "test_study_parallel.py",
+    "test_study_survey.py", "test_survey.py", "test_thermal_influence.py", "test_thermal_network.py",
+    "test_thermal_stage.py", "test_thermal_study.py", "test_timeline.py", "test_transformer_networks.py",
+    "test_worker.py",
 }  # fmt: skip
 """Files that take two thirds of the time, and run with --all, in CI, or where they are named."""
 
@@ -135,6 +136,14 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         turns.close()
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave tests of Slurm and files of CI_ALONE out unless they are asked for; what is named is collected anyhow."""
+    if config.getoption("--slurm"):
+        return None
+    left_to_ci = not config.getoption("--all") and collection_path.name in CI_ALONE
+    return left_to_ci or collection_path.name == "slurm" or None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave tests of Slurm out unless they are asked for; asked for, they fail where Slurm cannot start.
 
@@ -143,10 +152,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """
     tests_of = Counter(item.path for item in items)
     items.sort(key=lambda item: (not _is_long(item.path), -tests_of[item.path], item.path))
-    if config.getoption("--slurm"):
-        return
-    left_to_ci = set() if config.getoption("--all") else CI_ALONE - {Path(one).name for one in _files(config)}
-    left_out = [item for item in items if item.get_closest_marker("slurm") or item.path.name in left_to_ci]
+    left_out = [item for item in items if item.get_closest_marker("slurm") and not config.getoption("--slurm")]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]
