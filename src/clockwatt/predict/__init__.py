@@ -7,6 +7,7 @@ before a network is traced.
 
 from __future__ import annotations
 
+import importlib
 import sys
 from types import ModuleType
 from typing import Any
@@ -20,6 +21,10 @@ class _CallablePackage(ModuleType):
         from clockwatt.predict.api import predict
 
         return predict(network, inputs, **question)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the name: pools of processes call what they are given by name."""
+        return importlib.import_module, (self.__name__,)
 
 
 sys.modules[__name__].__class__ = _CallablePackage

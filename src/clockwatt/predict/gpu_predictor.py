@@ -72,7 +72,15 @@ class GpuPredictor:
         self.description = description
         self.networks = networks or MeasuredNetworks(folder, "")
         self._measured_now: MeasuredOperations | None = None
-        self._load = functools.cache(load_predictor)
+        self.__setstate__({})
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what was read, which a copy reads again."""
+        return {name: value for name, value in vars(self).items() if not name.startswith("_read_")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._read_forest = functools.cache(load_predictor)
         self._read_domain = functools.cache(Domain.read)
         self._read_measured = functools.cache(MeasuredCosts.read)
 
@@ -104,7 +112,7 @@ class GpuPredictor:
 
     def forest(self, predictor_name: str, pass_: str) -> CostPredictor:
         """Read a fitted predictor; DataFileError if the folder has none of this name and pass, or it is damaged."""
-        return self._load(self._forest_path(predictor_name, pass_))
+        return self._read_forest(self._forest_path(predictor_name, pass_))
 
     def save_domain(self, pass_: str, domain: Domain) -> None:
         """Write the domain of one pass's training data into the folder."""
@@ -251,7 +259,7 @@ class GpuPredictor:
             name = predictor or self.description.predictors[0]
             factors = interval_factors(classes[works], known.intervals.get(name, {}))
             features = operation_features(operations[works]) if features is None else features
-            forest = self._load(self._forest_path(name, pass_))
+            forest = self._read_forest(self._forest_path(name, pass_))
             ignorance = self._read_domain(self._domain_path(pass_)).ignorance(operations[works])
             through: CostSource = Learnt(forest, spec, features, factors, execution=execution, ignorance=ignorance)
             if measured is not None:

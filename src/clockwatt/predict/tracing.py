@@ -17,6 +17,7 @@ import re
 import shutil
 import sys
 import tempfile
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -58,6 +59,8 @@ if TYPE_CHECKING:
     from clockwatt.operations.trace.trace import Build
     from clockwatt.predict.memory import PassMemory
 
+_TRACING = threading.RLock()
+"""Held while a network is traced, which hooks all modules of the process."""
 _MOST_TRACES = 1000
 """Number of traces in the cache."""
 
@@ -287,9 +290,14 @@ class NetworkTracer:
 
 @contextlib.contextmanager
 def _tracing() -> Iterator[None]:
-    """Within, what a network prints is no part of the answer; OutputError if PyTorch has no folder for its files."""
+    """Within, one thread traces, whatever mode it is in; OutputError if PyTorch has no folder for its files.
+
+    What a network prints is no part of the answer.
+    """
     temporary_folder()
-    with contextlib.redirect_stdout(sys.stderr):
+    import torch
+
+    with _TRACING, contextlib.redirect_stdout(sys.stderr), torch.inference_mode(False):
         yield
 
 

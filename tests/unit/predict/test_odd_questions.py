@@ -1,5 +1,6 @@
 """Odd questions from Python are answered, or refused for the reason that they are odd."""
 
+import concurrent.futures
 import copy
 import pickle
 
@@ -238,6 +239,29 @@ def test_an_answer_is_shown_in_a_line():
     points = clockwatt.show(torch.relu, X, gpus=["h200"])
     assert f"{points!r} {points.gpus}" == f"<Overview {relu}: 1 point of h200> (<OnGpu h200 at default>,)"
     assert repr(clockwatt.load()) == "<Predictors of a30, h100, h200, rtx2080ti>"
+
+
+def ask_linear(width, ask=clockwatt.predict):
+    return ask(torch.nn.Sequential(torch.nn.Linear(8, width), torch.nn.ReLU()), X, gpu="h200", training=True).time_s
+
+
+def test_threads_may_ask_at_once():
+    widths = range(8, 20)
+    with concurrent.futures.ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(ask_linear, widths)) == [ask_linear(width) for width in widths]
+
+
+def test_inference_mode_is_no_obstacle():
+    with torch.inference_mode():
+        within = ask_linear(8)
+    assert within == ask_linear(8)
+
+
+def test_predictors_can_be_pickled():
+    predictors = clockwatt.load()
+    expected = ask_linear(8, predictors.predict)  # has read a predictor
+    assert ask_linear(8, pickle.loads(pickle.dumps(predictors)).predict) == expected
+    assert pickle.loads(pickle.dumps(clockwatt.predict)) is clockwatt.predict
 
 
 def test_an_answer_can_be_pickled_and_copied():
