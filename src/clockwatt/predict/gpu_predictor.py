@@ -51,6 +51,10 @@ from clockwatt.schema import layout
 from clockwatt.schema.costs import MEASURED_WHOLE, TIME_HOST_CORRECTED
 from clockwatt.schema.execution import ExecutionSettings
 
+_FOREST_SHIPPED = functools.cache(load_predictor)
+_DOMAIN_SHIPPED = functools.cache(Domain.read)
+_MEASURED_SHIPPED = functools.cache(MeasuredCosts.read)
+
 
 class GpuPredictor:
     """Predict operations on one GPU from a folder that `clockwatt fit` wrote.
@@ -80,9 +84,10 @@ class GpuPredictor:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        self._read_forest = functools.cache(load_predictor)
-        self._read_domain = functools.cache(Domain.read)
-        self._read_measured = functools.cache(MeasuredCosts.read)
+        shared = is_shipped(self.folder)  # these files stay as they are: one reader serves all that is loaded
+        self._read_forest = _FOREST_SHIPPED if shared else functools.cache(load_predictor)
+        self._read_domain = _DOMAIN_SHIPPED if shared else functools.cache(Domain.read)
+        self._read_measured = _MEASURED_SHIPPED if shared else functools.cache(MeasuredCosts.read)
 
     @classmethod
     def load(cls, folder: Path, networks: MeasuredNetworks | None = None) -> Self:

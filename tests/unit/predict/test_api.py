@@ -194,3 +194,8 @@ def test_importing_clockwatt_imports_no_predictors():
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert said.stdout.split() == ["nothing"]
     assert {"load", "Predictors", "OperatingPoint", "Limits"} <= set(dir(clockwatt))
+
+
+def test_a_forest_that_is_shipped_is_read_once_for_all_that_is_loaded():
+    forests = [clockwatt.load().models["h200"].forest("roofline", "inference") for _ in range(2)]
+    assert forests[0] is forests[1]
