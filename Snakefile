@@ -1,16 +1,20 @@
 """What every PyTorch operation costs on every GPU of a campaign at every clock: measured, predicted, drawn."""
 
+import atexit
 import contextlib
 import functools
 import inspect
 import os
+import secrets
 import shlex
 import shutil
 import sys
+import threading
 import time
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
+from snakemake.logging import logger
 from snakemake.utils import min_version
 
 min_version("9.20")  # priorities that depend on wildcards
@@ -75,6 +79,8 @@ try:
         config_files = {Path(path): Path(path).read_bytes() for path in workflow.configfiles}
         run = snapshot.Run(campaign, snapshot.Code.present(CHECKOUT, fingerprints(), digests))
         os.environ[snapshot.VARIABLE] = str(run.folder)
+        submitted = run.folder.absolute() / f"submitted-{secrets.token_hex(8)}.tsv"
+        os.environ[cluster.SUBMITTED] = str(submitted)
     else:
         check_awaited(sys.argv)
         run = snapshot.read(Path(os.environ[snapshot.VARIABLE]))
@@ -113,12 +119,16 @@ onstart:
     if workflow.overwrite_configfiles:
         workflow.overwrite_configfiles[:] = [run.config_file.absolute()]  # which the commands of the jobs name
     if workflow.executor_plugin.name == "slurm":
+        # at exit, since a second interrupt ends Snakemake without `onerror`
+        atexit.register(cluster.cancel_jobs, submitted)
+        threading.Thread(target=cluster.report_silence, args=(submitted, logger.warning), daemon=True).start()
         with contextlib.suppress(cluster.SlurmUnavailableError):
             for misfit in job_limits.all_misfits(campaign):
                 say(misfit)
 
 
 onsuccess:
+    atexit.unregister(cluster.cancel_jobs)
     announce(log)
     if Path(at("validation/networks.parquet")).exists():
         shell(f"python -m clockwatt show --most 4 --results {shlex.quote(RESULTS)}")

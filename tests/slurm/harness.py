@@ -174,7 +174,7 @@ class SlurmCluster:
     def reboot(self) -> None:
         """Lose the node and every process on it, as in a power cut; Slurm has it down and then up again."""
         os.kill(self.processes.pop("slurmd"), signal.SIGKILL)
-        for process in self._on_node():
+        for process in self.on_node():
             with contextlib.suppress(psutil.Error):
                 process.kill()
         self.command("scontrol", "update", f"nodename={self.node}", "state=down", "reason=reboot")
@@ -182,7 +182,7 @@ class SlurmCluster:
         self.command("scontrol", "update", f"nodename={self.node}", "state=resume")
         self.start_slurmd()
 
-    def _on_node(self) -> Iterator[psutil.Process]:
+    def on_node(self) -> Iterator[psutil.Process]:
         """Processes in the cgroups of this node's jobs, Slurm's own included."""
         groups = f"system.slice/{self.node}_slurmstepd.scope/job_*" if V2 else f"freezer/slurm_{self.node}/uid_*/job_*"
         for group in CGROUPS.glob(f"{groups}/**/cgroup.procs"):

@@ -11,9 +11,10 @@ import time
 from pathlib import Path
 
 import pytest
+from clocks_node import wait_for
 from harness import SlurmCluster
 
-from clockwatt.workflow.snapshot import VARIABLE
+from clockwatt.workflow.cluster import SUBMITTED
 from support.workdir import AT_ONCE, REPOSITORY
 
 pytestmark = pytest.mark.slurm
@@ -48,13 +49,22 @@ def cluster(request) -> SlurmCluster:
     return request.getfixturevalue("accounting_cluster" if request.param == "sacct" else "plain_cluster")
 
 
+def record(folder: Path) -> list[list[str]]:
+    """Job, comment, second and run of what was submitted in a folder."""
+    return [line.split("\t") for line in (folder / "submitted.tsv").read_text().splitlines()]
+
+
+def with_programs(cluster: SlurmCluster, folder: Path) -> dict[str, str]:
+    """An environment with the programs that the workflow puts before Slurm's."""
+    folders = [str(REPOSITORY / "workflow/slurm" / name) for name in ("status", "submit")]
+    path = os.pathsep.join([*folders, cluster.environment["PATH"]])
+    return {**cluster.environment, SUBMITTED: str(folder / "submitted.tsv"), "PATH": path}
+
+
 def start(cluster: SlurmCluster, folder: Path, target: str) -> subprocess.Popen[str]:
-    """Snakemake with the programs that the workflow puts before Slurm's."""
+    """Snakemake with these programs."""
     (folder / "Snakefile").write_text(SNAKEFILE.replace("PYTHON_", sys.executable))
-    (folder / "run").mkdir(exist_ok=True)
-    mended = [str(REPOSITORY / "workflow/slurm" / name) for name in ("status", "submit")]
-    environment = {**os.environ, **cluster.environment, VARIABLE: str(folder / "run")}
-    environment["PATH"] = os.pathsep.join([*mended, environment["PATH"]])
+    environment = {**os.environ, **with_programs(cluster, folder)}
     command = [
         sys.executable, "-m", "snakemake", "--executor", "slurm", "--jobs", "4", "--keep-going", "--retries", "2",
         "--default-resources", "mem_mb=300", "runtime=30", *AT_ONCE,
@@ -96,9 +106,7 @@ def test_cancelled_late_and_hungry_jobs_fail_and_the_cancelled_is_shown_once_and
     assert of_hungry.count("Building DAG of jobs") == 1, "a job starts Snakemake once"
     assert len(re.findall("  cancelled failed: .* The next run submits it again", said)) == 1, said
     assert "not submitted again" not in said
-    (submitted,) = (tmp_path / "run").glob("submitted-*.tsv")
-    comments = [line.split("\t")[1] for line in submitted.read_text().splitlines()]
-    assert sorted(comments) == ["rule_cancelled", "rule_hungry", "rule_late"]
+    assert sorted(comment for _, comment, _, _ in record(tmp_path)) == ["rule_cancelled", "rule_hungry", "rule_late"]
 
 
 def test_a_job_whose_node_is_lost_fails(cluster, tmp_path):
@@ -112,37 +120,44 @@ def test_a_job_whose_node_is_lost_fails(cluster, tmp_path):
     finally:
         cluster.command("scontrol", "update", f"nodename={cluster.node}", "state=resume")
     assert snakemake.returncode == 1
-    assert f"'{'FAILED' if cluster.accounting else 'NODE_FAIL'}'" in said
+    assert "'FAILED'" in said
 
 
-def test_a_job_that_slurm_requeues_after_its_node_failed_is_waited_for_and_submitted_once(cluster, tmp_path):
+def test_a_job_whose_node_failed_is_waited_for_while_slurm_is_silent_and_submitted_once(cluster, tmp_path):
     snakemake = start(cluster, tmp_path, "moved")
     job = running(cluster, "moved")
     deadline = time.monotonic() + 600
     while not (tmp_path / "began").exists() and time.monotonic() < deadline:
         time.sleep(0.5)
     cluster.command("scontrol", "update", f"nodename={cluster.node}", "state=down", "reason=test")
+    if cluster.accounting:
+        wait_for(lambda: "NODE_FAIL" in cluster.command("sacct", "-X", "-n", "-j", job, "-o", "State").stdout)
+    wait_for(lambda: not any(cluster.on_node()))  # a controller that starts would take them for the requeued job's
+    cluster.stop_slurmctld()
+    ((_, _, _, run),) = record(tmp_path)
+    question = ("sacct", "-XP", "--format=JobIdRaw,State") if cluster.accounting else ("squeue", "--format=%i|%T")
+    asked = cluster.command(*question, "--noheader", "--name", run, **with_programs(cluster, tmp_path))
+    assert asked.stdout == f"{job}|{'PENDING' if cluster.accounting else 'RUNNING'}\n"
+    cluster.start_slurmctld()
     time.sleep(10)  # the executor asks meanwhile
     cluster.command("scontrol", "update", f"nodename={cluster.node}", "state=resume")
     said, _ = snakemake.communicate(timeout=ENDS_WITHIN_S)
     assert snakemake.returncode == 0, said
-    (submitted,) = (tmp_path / "run").glob("submitted-*.tsv")
-    assert [line.split("\t")[0] for line in submitted.read_text().splitlines()] == [job]
+    assert [submitted for submitted, _, _, _ in record(tmp_path)] == [job], said
     assert not cluster.command("squeue", "-h").stdout.strip()
 
 
 def test_a_job_that_the_controller_forgot_fails(cluster, tmp_path):
     snakemake = start(cluster, tmp_path, "late")
     running(cluster, "late")
-    (submitted,) = (tmp_path / "run").glob("submitted-*.tsv")
     # killed before it saved its state, the controller starts with none of its jobs
     os.kill(cluster.processes["slurmctld"], signal.SIGKILL)
     cluster.stop_slurmctld()
     for saved in (cluster.root / "state").glob("job_state*"):
         saved.unlink()
     # as if it had been submitted a minute ago: until then nobody calls it forgotten
-    job, comment, second = submitted.read_text().rstrip("\n").split("\t")
-    submitted.write_text(f"{job}\t{comment}\t{int(second) - 60}\n")
+    ((job, comment, second, run),) = record(tmp_path)
+    (tmp_path / "submitted.tsv").write_text(f"{job}\t{comment}\t{int(second) - 60}\t{run}\n")
     time.sleep(10)  # the executor asks meanwhile, and nobody answers
     cluster.start_slurmctld()
     try:

@@ -9,21 +9,43 @@ from pathlib import Path
 
 import pytest
 
+from clockwatt.workflow.cluster import SUBMITTED
 from support.workdir import REPOSITORY
 
-SACCT = REPOSITORY / "workflow" / "slurm" / "status" / "sacct"
+PROGRAMS = REPOSITORY / "workflow" / "slurm" / "status"
+SILENT = "echo 'error: no controller' >&2; exit 1"
+OF_RUN = {
+    "sacct": ("-X", "--format=JobIdRaw,State", "--name", "run"),
+    "squeue": ("--format=%i|%T", "--states=all", "--noheader", "--name", "run"),
+}
 
 
-def said(folder: Path, real: str, queued: str = "", *arguments: str) -> subprocess.CompletedProcess[str]:
-    """What it says where the real programs say this."""
-    for name, text in (("sacct", real), ("squeue", queued)):
-        (folder / f"{name}.txt").write_text(text)
-        (folder / name).write_text(f"#!/bin/sh\ncat {folder}/{name}.txt\n")
+def asked(folder: Path, *command: str, **scripts: str) -> subprocess.CompletedProcess[str]:
+    """What the program of a command says where Slurm's own programs are these scripts."""
+    for name, text in scripts.items():
+        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
         (folder / name).chmod(0o755)
-    path = os.pathsep.join([str(SACCT.parent), str(folder), os.environ["PATH"]])
-    return subprocess.run(
-        ["sacct", *arguments], env=os.environ | {"PATH": path}, capture_output=True, text=True, check=False
-    )
+    path = os.pathsep.join([str(PROGRAMS), str(folder), os.environ["PATH"]])
+    environment = os.environ | {"PATH": path, SUBMITTED: str(folder / "submitted.tsv")}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
+def states(folder: Path, program: str, **scripts: str) -> list[str]:
+    """The states of the jobs of a run."""
+    done = asked(folder, program, *OF_RUN[program], **scripts)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout.splitlines()
+
+
+def submit(folder: Path, **ago_s: int) -> None:
+    """The record of what a run has submitted, and when."""
+    lines = [f"{job.removeprefix('job_')}\trule\t{int(time.time()) - ago}\trun\n" for job, ago in ago_s.items()]
+    (folder / "submitted.tsv").write_text("".join(lines))
+
+
+def listing(*lines: str) -> str:
+    """A script that prints these lines, and a warning, as Slurm's programs may."""
+    return f"echo 'warning: slow' >&2; cat <<'END'\n{''.join(f'{line}{os.linesep}' for line in lines)}END"
 
 
 @pytest.mark.parametrize(
@@ -33,109 +55,76 @@ def said(folder: Path, real: str, queued: str = "", *arguments: str) -> subproce
         ("COMPLETED", "COMPLETED"),
         ("TIMEOUT", "TIMEOUT"),
         ("OUT_OF_MEMORY", "OUT_OF_MEMORY"),
-        ("NODE_FAIL", "NODE_FAIL"),
+        ("NODE_FAIL", "FAILED"),
         ("RUNNING", "RUNNING"),
         ("REVOKED", "FAILED"),
         ("PREEMPTED", "CANCELLED"),
     ],
 )
 def test_every_state_is_one_word(tmp_path, state, word):
-    assert said(tmp_path, f"11|COMPLETED\n12|{state}\n").stdout == f"11|COMPLETED\n12|{word}\n"
+    submit(tmp_path, job_12=5)
+    scripts = {"sacct": listing("11|COMPLETED", f"12|{state}"), "squeue": listing()}
+    assert states(tmp_path, "sacct", **scripts) == ["11|COMPLETED", f"12|{word}"]
 
 
-def test_a_preempted_job_that_slurm_still_holds_is_waited_for(tmp_path):
-    assert said(tmp_path, "12|PREEMPTED\n", queued="12 pending\n").stdout == "12|PREEMPTED\n"
-
-
-@pytest.mark.parametrize(("queued", "word"), [("12 pending\n", "PENDING"), ("", "FAILED")])
-def test_a_job_whose_node_failed_is_retried_by_slurm_or_by_snakemake(tmp_path, queued, word):
-    assert said(tmp_path, "12|NODE_FAIL\n", queued, "--name", "run").stdout == f"12|{word}\n"
+@pytest.mark.parametrize(
+    ("squeue", "preempted", "failed"),
+    [
+        (listing("12|PENDING|BeginTime", "13|RUNNING|None"), "PENDING", "RUNNING"),
+        (listing("12|PREEMPTED|None", "13|NODE_FAIL|NodeDown"), "CANCELLED", "FAILED"),
+        (listing("14|RUNNING|None"), "CANCELLED", "FAILED"),
+        (SILENT, "PENDING", "PENDING"),
+    ],
+)
+def test_a_job_that_lost_its_node_goes_on_where_slurm_holds_it_or_is_silent(tmp_path, squeue, preempted, failed):
+    submit(tmp_path, job_12=300, job_13=300)
+    found = states(tmp_path, "sacct", sacct=listing("12|PREEMPTED", "13|NODE_FAIL"), squeue=squeue)
+    assert found == [f"12|{preempted}", f"13|{failed}"]
 
 
 @pytest.mark.parametrize("program", ["sacct", "squeue"])
 def test_a_job_that_slurm_holds_after_a_failed_launch_is_released(tmp_path, program):
-    (tmp_path / "scontrol").write_text(f'#!/bin/sh\necho "$@" >{tmp_path}/released\n')
-    (tmp_path / "scontrol").chmod(0o755)
-    listed = "12|launch failed requeued held\n13|Resources\n"
-    if program == "sacct":
-        said(tmp_path, "12|PENDING\n13|PENDING\n", listed, "--name", "run")
-    else:
-        submit(tmp_path, job_12=5, job_13=5)
-        queue(tmp_path, listed)
+    submit(tmp_path, job_12=5, job_13=5)
+    listed = listing("12|PENDING|launch failed requeued held", "13|PENDING|Resources")
+    states(tmp_path, program, sacct=listing(), squeue=listed, scontrol=f'echo "$@" >{tmp_path}/released')
     assert (tmp_path / "released").read_text() == "release 12\n"
 
 
-def test_the_node_of_a_job_that_had_none_is_not_said(tmp_path):
-    assert said(tmp_path, "None assigned                  \n").stdout == ""
-
-
 def test_a_failure_of_the_real_one_is_passed_on(tmp_path):
-    (tmp_path / "sacct").write_text("#!/bin/sh\necho no accounting >&2\nexit 1\n")
-    (tmp_path / "sacct").chmod(0o755)
-    path = os.pathsep.join([str(SACCT.parent), str(tmp_path), os.environ["PATH"]])
-    done = subprocess.run(["sacct"], env=os.environ | {"PATH": path}, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (1, "", "no accounting\n")
+    done = asked(tmp_path, "sacct", sacct="echo no accounting >&2; exit 3")
+    assert (done.returncode, done.stdout, done.stderr) == (3, "", "no accounting\n")
 
 
-def queue(folder: Path, listed: str, *arguments: str) -> list[str]:
-    """What squeue says of a run where Slurm's own lists this."""
-    (folder / "squeue.txt").write_text(listed)
-    (folder / "squeue").write_text(f"#!/bin/sh\ncat {folder}/squeue.txt\n")
-    (folder / "squeue").chmod(0o755)
-    path = os.pathsep.join([str(SACCT.parent), str(folder), os.environ["PATH"]])
-    command = ["squeue", *(arguments or ("--format=%i|%T", "--states=all", "--noheader", "--name", "run"))]
-    environment = os.environ | {"PATH": path, "CLOCKWATT_RUN": str(folder)}
-    return subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=False).stdout.splitlines()
-
-
-def submit(folder: Path, **ago_s: int) -> None:
-    """The note of what a run has submitted, and when."""
-    lines = [f"{job.removeprefix('job_')}\trule\t{int(time.time()) - ago}\n" for job, ago in ago_s.items()]
-    (folder / "submitted-run.tsv").write_text("".join(lines))
-
-
-def test_a_job_that_the_controller_forgot_has_failed_without_accounting_too(tmp_path):
-    submit(tmp_path, job_11=300, job_12=300, job_13=61)
-    for _ in range(2):
-        assert queue(tmp_path, "11|RUNNING\n12|COMPLETED\n") == ["11|RUNNING", "12|COMPLETED", "13|FAILED"]
-
-
-def test_a_job_is_not_forgotten_yet_a_moment_after_it_was_submitted(tmp_path):
-    submit(tmp_path, job_13=5)
-    assert queue(tmp_path, "") == []
+@pytest.mark.parametrize("program", ["sacct", "squeue"])
+def test_a_job_that_the_controller_forgot_for_a_minute_has_failed(tmp_path, program):
+    submit(tmp_path, job_11=300, job_12=300, job_13=61, job_14=5)
+    accounted = listing("11|RUNNING", "12|COMPLETED", "13|RUNNING")
+    queue = 'case "$*" in *%r*) echo "11|RUNNING|None" ;; *) printf "11|RUNNING\\n12|COMPLETED\\n" ;; esac'
+    found = states(tmp_path, program, sacct=accounted, squeue=queue)
+    assert found == ["11|RUNNING", "12|COMPLETED", *(["13|RUNNING"] if program == "sacct" else []), "13|FAILED"]
 
 
 @pytest.mark.parametrize(
-    ("program", "of_sacct"),
-    [("squeue", "echo '13|RUNNING'"), ("sacct", "echo '13|RUNNING'"), ("sacct", "echo is disabled >&2; exit 1")],
+    ("program", "sacct", "command"),
+    [
+        ("squeue", listing("13|RUNNING"), "squeue"),
+        ("sacct", listing("13|RUNNING"), "squeue"),
+        ("sacct", SILENT, "sacct"),
+    ],
 )
-def test_nothing_is_forgotten_where_no_controller_answers(tmp_path, program, of_sacct):
+def test_nothing_is_forgotten_while_slurm_is_silent_and_a_note_says_since_when(tmp_path, program, sacct, command):
     submit(tmp_path, job_13=300)  # of an error, the executor would forget its jobs, and wait for ever
-    (tmp_path / "squeue").write_text("#!/bin/sh\necho slurm_load_jobs error >&2\nexit 1\n")
-    (tmp_path / "sacct").write_text(f"#!/bin/sh\n{of_sacct}\n")
-    for name in ("squeue", "sacct"):
-        (tmp_path / name).chmod(0o755)
-    path = os.pathsep.join([str(SACCT.parent), str(tmp_path), os.environ["PATH"]])
-    environment = os.environ | {"PATH": path, "CLOCKWATT_RUN": str(tmp_path)}
-    command = [program, "--format=%i|%T", "--name", "run"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (0, "13|RUNNING\n")
+    note = tmp_path / "submitted.tsv.unanswered"
+    for message in ("error: no controller", "another"):  # the first one stays
+        silent = SILENT.replace("error: no controller", message)
+        scripts = {"sacct": sacct.replace("error: no controller", message), "squeue": silent}
+        assert states(tmp_path, program, **scripts) == ["13|RUNNING"]
+        assert note.read_text().split("\t")[1:] == [command, "error: no controller\n"]
+    assert "13|FAILED" not in states(tmp_path, program, sacct=listing(), squeue=listing("13|RUNNING|None"))
+    assert not note.exists()
 
 
-def test_a_job_that_the_controller_forgot_has_failed_with_accounting(tmp_path):
-    submit(tmp_path, job_11=300, job_12=300, job_13=61, job_14=5)
-    real = "11|RUNNING\n12|COMPLETED\n13|RUNNING\n14|RUNNING\n"
-    for name, text in (("sacct", real), ("squeue", "11|listed\n")):
-        (tmp_path / f"{name}.txt").write_text(text)
-        (tmp_path / name).write_text(f"#!/bin/sh\ncat {tmp_path}/{name}.txt\n")
-        (tmp_path / name).chmod(0o755)
-    path = os.pathsep.join([str(SACCT.parent), str(tmp_path), os.environ["PATH"]])
-    environment = os.environ | {"PATH": path, "CLOCKWATT_RUN": str(tmp_path)}
-    command = ["sacct", "--format=JobIdRaw,State", "--name", "run"]
-    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
-    assert done.stdout == real + "13|FAILED\n"  # the executor keeps the last state of a job
-
-
-def test_any_other_question_is_slurms(tmp_path):
+@pytest.mark.parametrize("program", ["sacct", "squeue"])
+def test_any_other_question_is_slurms(tmp_path, program):
     submit(tmp_path, job_13=300)
-    assert queue(tmp_path, "13 main\n", "--noheader") == ["13 main"]
+    assert asked(tmp_path, program, "--noheader", **{program: listing("13 main")}).stdout == "13 main\n"

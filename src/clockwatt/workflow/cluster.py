@@ -1,4 +1,4 @@
-"""Query Slurm for the cluster's partitions and GPUs, and for the status of jobs."""
+"""Query Slurm for the cluster's partitions and GPUs, and for the status of jobs; cancel those of a run."""
 
 from __future__ import annotations
 
@@ -6,15 +6,22 @@ import contextlib
 import os
 import re
 import shutil
+import signal
 import subprocess
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from clockwatt.errors import ClockwattError
+from clockwatt.io.progress import say
 
+SUBMITTED = "CLOCKWATT_SUBMITTED"
+"""Environment variable with the file in which `workflow/slurm/submit/sbatch` records the jobs of a run."""
 TIMEOUT_S = 20
 SHORTEST_JOB_AGE_S = 120
 """Below this, squeue may forget an ended job before the workflow checks its status."""
+_LOOKS_EVERY_S = 5
 
 
 class SlurmUnavailableError(ClockwattError):
@@ -164,6 +171,44 @@ def job_states(jobs: Iterable[str]) -> dict[str, str]:
     )
     pairs = (line.partition("|") for line in listed.splitlines())
     return {job: state.split()[0] for job, _, state in pairs if state}
+
+
+def cancel_jobs(submitted: Path) -> None:
+    """Cancel the jobs of a run that Slurm still holds: Snakemake forgets jobs while it asks for their states.
+
+    Parameters
+    ----------
+    submitted
+        Its record of jobs, missing if there were none.
+    """
+    record = submitted.read_text(encoding="utf-8").split() if submitted.exists() else []
+    if not record:
+        return
+    command = ["scancel", f"--user={os.getuid()}", f"--name={record[-1]}"]
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # for scancel too
+    try:
+        _output(command)
+    except SlurmUnavailableError as error:
+        say(f"error: jobs of this run may go on. {error} Once it answers, cancel them: {' '.join(command)}")
+
+
+def report_silence(submitted: Path, warn: Callable[[str], None]) -> None:
+    """Warn when Slurm stops answering `workflow/slurm/status`, and when it answers again; never return."""
+    note, warned = submitted.with_name(f"{submitted.name}.unanswered"), False
+    while True:
+        said = ""
+        with contextlib.suppress(OSError):
+            said = note.read_text(encoding="utf-8", errors="replace").strip()
+        if said and not warned:
+            since, command, message = said.split("\t", 2)
+            warn(
+                f"Slurm has not answered since {since}: `{command}` says {message!r}. "
+                "The run waits, and asks again. To stop it, press Ctrl-C."
+            )
+        elif warned and not said:
+            warn("Slurm answers again.")
+        warned = bool(said)
+        time.sleep(_LOOKS_EVERY_S)
 
 
 def parse_gres(gres: str) -> list[tuple[str | None, int]]:

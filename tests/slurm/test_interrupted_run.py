@@ -1,0 +1,114 @@
+"""An interrupted run on a real Slurm cancels its jobs, also while it asks for their states, and no others."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shlex
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from clocks_node import wait_for
+from harness import SlurmCluster
+
+from support.processes import killed_at_end
+from support.workdir import ON_SLURM, Workdir
+
+pytestmark = pytest.mark.slurm
+
+ENDS_WITHIN_S = 300
+
+
+@pytest.fixture(params=["sacct", "squeue"])
+def cluster(request) -> Iterator[SlurmCluster]:
+    started = request.getfixturevalue("accounting_cluster" if request.param == "sacct" else "plain_cluster")
+    started.command("scontrol", "update", f"nodename={started.node}", "state=drain", "reason=test")  # jobs stay queued
+    yield started
+    started.command("scancel", "--user=root")
+    started.command("scontrol", "update", f"nodename={started.node}", "state=resume")
+
+
+@contextlib.contextmanager
+def queued_run(cluster: SlurmCluster, folder: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
+    """A run whose jobs are queued, while it asks for their states: the programs of these tests take half a minute."""
+    workdir = Workdir(folder, cluster.environment)
+    workdir.configure()
+    status = "sacct" if cluster.accounting else "squeue"
+    command = workdir.command(
+        *ON_SLURM, "--slurm-status-command", status, *options, "--", "results/dataset/operations.parquet",
+    )  # fmt: skip
+    started = subprocess.Popen(
+        command, cwd=folder, env={**os.environ, **workdir.environment}, text=True, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, start_new_session=True,
+    )  # fmt: skip
+    with killed_at_end(started) as snakemake:
+        wait_for(lambda: is_asking(snakemake), ENDS_WITHIN_S)
+        yield snakemake
+
+
+def is_asking(snakemake: subprocess.Popen[str]) -> bool:
+    """Return whether a run asks Slurm for the states of its jobs."""
+    with contextlib.suppress(psutil.Error):  # of a child that ended meanwhile
+        children = psutil.Process(snakemake.pid).children()
+        return any({"--states=all", "--parsable2"} & {*child.cmdline()} for child in children)
+    return False
+
+
+def queued(cluster: SlurmCluster) -> set[str]:
+    return set(cluster.command("squeue", "--noheader", "--format=%A").stdout.split())
+
+
+def submitted(folder: Path) -> list[set[str]]:
+    """The jobs of each run of a folder."""
+    records = folder.glob("results/runs/*/submitted-*.tsv")
+    return [{line.split("\t")[0] for line in record.read_text().splitlines()} for record in records]
+
+
+@pytest.mark.parametrize("interrupts", [1, 2])
+def test_an_interrupt_during_a_status_query_cancels_the_jobs_of_this_run_alone(cluster, tmp_path, interrupts):
+    with queued_run(cluster, tmp_path) as first:
+        (jobs,) = submitted(tmp_path)
+        assert jobs == queued(cluster)
+        with queued_run(cluster, tmp_path, "--nolock") as second:
+            (others,) = [found for found in submitted(tmp_path) if found != jobs]
+            assert jobs | others == queued(cluster)
+            wait_for(lambda: is_asking(first), ENDS_WITHIN_S)
+            for _ in range(interrupts):
+                os.killpg(first.pid, signal.SIGINT)  # as a terminal does
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    first.wait(1)
+            said, _ = first.communicate(timeout=ENDS_WITHIN_S)
+            assert first.returncode, said
+            assert queued(cluster) == others, said
+            second.kill()
+
+
+def test_while_slurm_is_silent_the_run_says_so_once_and_how_to_cancel_its_jobs(cluster, tmp_path):
+    with queued_run(cluster, tmp_path) as run:
+        cluster.stop_slurmctld()
+        log = next(tmp_path.glob(".snakemake/log/*"))
+        try:
+            wait_for(lambda: "Slurm has not answered" in log.read_text(), ENDS_WITHIN_S)
+            cluster.start_slurmctld()
+            wait_for(lambda: "Slurm answers again." in log.read_text(), ENDS_WITHIN_S)
+            cluster.stop_slurmctld()
+            run.send_signal(signal.SIGINT)
+            said, _ = run.communicate(timeout=ENDS_WITHIN_S)
+        finally:
+            if "slurmctld" not in cluster.processes:
+                cluster.start_slurmctld()
+    for line in (
+        r"Slurm has not answered since \d\d:\d\d: `squeue` says '.*Unable to contact slurm controller.*'\. .*Ctrl-C\.",
+        r"Slurm answers again\.",
+    ):
+        assert re.findall(line, said), said
+        assert len(re.findall(line, log.read_text())) == 1, log.read_text()
+    assert queued(cluster)
+    (by_hand,) = re.findall(r"^error: jobs of this run may go on\. .* cancel them: (scancel .*)$", said, re.MULTILINE)
+    assert cluster.command(*shlex.split(by_hand)).returncode == 0
+    assert not queued(cluster)
