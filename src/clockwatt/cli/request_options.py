@@ -200,8 +200,6 @@ def _request(given: dict[str, Any]) -> Any:
         for field in sorted(request.model_fields_set - {_OPTIONS[name].field or name for name in given}):
             raise RequestError(f"{{{field}}} is no option of this command: leave it out of {{request}}.")
         return request
-    if (slowdown := given.get("max_slowdown")) is not None:
-        given["max_slowdown"] = parse_slowdown(slowdown)
     fields = {_OPTIONS[name].field or name: value for name, value in given.items()}
     return Request.of(**{name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()})
 
@@ -231,24 +229,3 @@ def check_folder(option: str, file: Path | None) -> None:
         raise RequestError(f"{{{option}}} {file}: cannot be written (no folder {file.absolute().parent}). Make it.")
     if file is not None and file.is_dir():
         raise RequestError(f"{{{option}}} {file}: is a folder. Name a file in it.")
-
-
-def parse_slowdown(text: str) -> float:
-    """Read `10%` or `0.1`.
-
-    Raises
-    ------
-    RequestError
-        If it is neither, or a number above 1 without a percent sign, by which percents are meant.
-    """
-    try:
-        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-    except ValueError:
-        value = -1.0
-    if not value >= 0:
-        raise RequestError(f"{{max_slowdown}} {text!r}: write 10% or 0.1.")
-    if value > 1 and not text.endswith("%"):
-        raise RequestError(
-            f"{{max_slowdown}} {text!r}: would be {100 * value:g} %: write {text}%, or a number up to 1."
-        )
-    return value

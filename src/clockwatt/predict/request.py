@@ -103,7 +103,7 @@ class Request(Model):
         Of a pipeline: modules at which its second and further stages begin (else they are balanced), parts of the batch
         (1: no pipelining), and `1f1b` or `gpipe`.
     objective, max_slowdown, power_cap_w
-        Of a recommendation: `time`, `energy` or `edp`, against the fastest choice (0.1 is 10 %), and mean power.
+        Of a recommendation: `time`, `energy` or `edp`, against the fastest choice (0.1 or `10%`), and mean power.
     measure_missing, measure_whole
         What is measured for the answer: see `measure_missing.Stop`; whether the pass itself is.
     run
@@ -176,6 +176,8 @@ class Request(Model):
                 given[name] = (given[name],)
             elif not isinstance(given[name], list | tuple):
                 raise RequestError(f"{{{name}}} {given[name]!r}: give a string, or several.")
+        if isinstance(given.get("max_slowdown"), str):
+            given["max_slowdown"] = _slowdown(given["max_slowdown"])
         for name in given.keys() & {"counts", "node_counts"}:
             if isinstance(given[name], Integral):
                 given[name] = (given[name],)
@@ -478,6 +480,21 @@ def _precisions(given: Sequence[Any]) -> dict[str, Any]:
         return {"precisions": (ALL_PRECISIONS,)}
     settings = tuple(dict.fromkeys(str(ExecutionSettings(str(name))) for name in given))
     return {"precision": settings[0], "precisions": ()} if len(settings) == 1 else {"precisions": settings}
+
+
+def _slowdown(text: str) -> float:
+    """Read `10%` or `0.1`; RequestError if it is neither, or above 1 without a percent sign, which means percents."""
+    try:
+        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        value = -1.0
+    if not value >= 0:
+        raise RequestError(f"{{max_slowdown}} {text!r}: write 10% or 0.1.")
+    if value > 1 and not text.endswith("%"):
+        raise RequestError(
+            f"{{max_slowdown}} {text!r}: would be {100 * value:g} %: write {text}%, or a number up to 1."
+        )
+    return value
 
 
 def parse_shape(text: str, typed: str | None = None) -> list[int]:

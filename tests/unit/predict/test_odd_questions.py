@@ -137,6 +137,10 @@ def test_choices_are_named_as_by_the_command():
     found = clockwatt.recommend(torch.relu, X, gpu="h200", point="default", precision=["tf32", "bf16"])
     assert {one.gpu for one in found.candidates} == {"h200"}
     assert {str(one.execution) for one in found.candidates} == {"tf32-conv", "tf32", "bf16"}
+    slower, words = (clockwatt.recommend(torch.relu, X, gpu="h200", max_slowdown=most) for most in (0.1, "10%"))
+    assert slower.best == words.best
+    with pytest.raises(ClockwattError, match="max_slowdown '10': would be 1000 %: write 10%"):
+        clockwatt.recommend(torch.relu, X, gpu="h200", max_slowdown="10")
     assert [gpu.gpu for gpu in clockwatt.show(torch.relu, X, gpu="h100").gpus] == ["h100"]
     of_one, of_several = (Request.of(counts=counts, links="x", pass_="training") for counts in (2, [2]))
     assert of_one == of_several
