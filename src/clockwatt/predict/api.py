@@ -48,7 +48,7 @@ _NOT_OF_ALL = {
     **dict.fromkeys(("counts", "node_counts", "strategies"), "is of recommend"),
     "batch": "is of predict",
     "batch_size": "is not known: write batch, such as batch=[8, 64]",
-    **dict.fromkeys(("depth", "trace"), "is of layers"),
+    "depth": "is of layers",
     **dict.fromkeys(("dimension", "other_bytes"), "is of fit_memory"),
     **dict.fromkeys(("dtype", "tf32"), 'is not known: write precision, such as precision="bf16"'),
     "device": 'is not known: write gpu, such as gpu="h200"',
@@ -300,8 +300,7 @@ class Predictors(AllGpus):
 
     def layers(
         self, network: Any = None, inputs: Any = None, *, gpu: str | None = None,
-        point: str | OperatingPoint = "default", depth: int | None = None, trace: str | Path | None = None,
-        **question: Any,
+        point: str | OperatingPoint = "default", depth: int | None = None, **question: Any,
     ) -> pd.DataFrame:  # fmt: skip
         """Share the time, energy and memory of a pass among the modules of its network.
 
@@ -311,13 +310,11 @@ class Predictors(AllGpus):
             As for `predict`.
         depth
             Modules below so many levels are part of the one that holds them; None for all levels.
-        trace
-            File of a `torch.profiler` trace of this pass, made with `with_stack=True`.
 
         Returns
         -------
         pandas.DataFrame
-            See `all_gpus.layers`; with a trace also `measured_device_s`, see `ModuleTimes.added_to`.
+            See `all_gpus.layers`.
 
         Raises
         ------
@@ -327,15 +324,7 @@ class Predictors(AllGpus):
         for name in question.keys() & {"gpus", "points"}:
             raise RequestError(f"{name} is of predict: give one {name[:-1]}.")
         given = _Question.of(network, inputs, gpu=gpu, point=point, **question)
-        table = self.ask_layers(given.request, lambda pass_: given.trace(self, pass_), depth=depth)[1]
-        if trace is None:
-            return table
-        from clockwatt.operations.trace.trace import called_modules
-        from clockwatt.telemetry.recording.module_times import module_times
-
-        build = None if given.instance is None else given.instance.on_meta
-        modules = called_modules(given.network(self), given.request.pass_, build)
-        return module_times(Path(trace), modules).added_to(table, depth)
+        return self.ask_layers(given.request, lambda pass_: given.trace(self, pass_), depth=depth)[1]
 
     def fit_memory(
         self, network: Any = None, inputs: Any = None, *, gpu: str | None = None, dimension: Dimension = "batch",

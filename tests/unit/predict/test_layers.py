@@ -1,19 +1,14 @@
 """Layers: a pass's answer shared out among its modules."""
 
-import json
-
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 import clockwatt
 from clockwatt.cli.layers import print_layers
-from clockwatt.cli.main import app
 from clockwatt.errors import ClockwattError
 from clockwatt.predict.request import Request
-from support.small_networks import deep
 
 
 @pytest.fixture(scope="module")
@@ -38,22 +33,6 @@ def test_the_sums_are_the_answer(predictors, pass_):
     assert (table["energy_j_low"] <= table["energy_j_high"]).all()
     step_s = table["time_s"].get("(optimizer)", 0.0)
     assert (table["forward_s"] + table["backward_s"]).sum() == pytest.approx(answer.time_s - step_s)
-
-
-def test_a_trace_adds_measured_times_as_by_the_command(tmp_path, capsys):
-    network, file = deep().eval(), str(tmp_path / "trace.json")
-    x = torch.randn(8, 16)
-    with torch.no_grad(), torch.profiler.profile(with_stack=True) as profiler:
-        network(x)
-    profiler.export_chrome_trace(file)
-    table = clockwatt.layers(network, x, gpu="h200", trace=file)
-    assert table.attrs == {"passes": 1, "on_device": False}
-    assert (table["measured_device_s"].loc[table["device_s"] > 0] > 0).all()
-    arguments = ["layers", "support.small_networks:deep", "--input", "8,16", "--gpu", "h200", "--trace", file, "--json"]
-    with pytest.raises(SystemExit):
-        app(arguments, prog_name="clockwatt")
-    printed = pd.DataFrame(json.loads(capsys.readouterr().out)).set_index("module")
-    assert printed["measured_device_s"].to_dict() == pytest.approx(table["measured_device_s"].to_dict())
 
 
 def test_back_to_back_times_of_modules_are_as_uncertain_as_those_of_their_calls(predictors):

@@ -34,18 +34,6 @@ class ModuleTimes:
     passes: int
     on_device: bool
 
-    def added_to(self, table: pd.DataFrame, depth: int | None = None) -> pd.DataFrame:
-        """Return a table of modules with `measured_device_s`; what only the trace has gets a row of its own.
-
-        `attrs` of the table has `passes` and `on_device`. Modules below `depth` levels are part of the one above.
-        """
-        names = [".".join(str(path).split(".")[:depth]) for path in self.seconds.index]
-        measured = self.seconds.groupby(names, sort=False).sum()
-        rows = [*table.index, *(name for name in measured.index if name not in table.index)]
-        whole = table.reindex(rows).rename_axis("module").assign(measured_device_s=measured.reindex(rows))
-        whole.attrs |= {"passes": self.passes, "on_device": self.on_device}
-        return whole
-
 
 def module_times(path: Path, modules: Sequence[tuple[str, str]]) -> ModuleTimes:
     """Return the time of each module in a trace.
