@@ -103,7 +103,7 @@ def test_while_slurm_is_silent_the_run_says_so_once_and_how_to_cancel_its_jobs(c
             if "slurmctld" not in cluster.processes:
                 cluster.start_slurmctld()
     for line in (
-        r"Slurm has not answered since \d\d:\d\d: `squeue` says '.*Unable to contact slurm controller.*'\. .*Ctrl-C\.",
+        r"Slurm has not answered since \d\d:\d\d \(`squeue`: .*Unable to contact slurm controller.*\)\. .*Ctrl-C\.",
         r"Slurm answers again\.",
     ):
         assert re.findall(line, said), said

@@ -202,7 +202,7 @@ def report_silence(submitted: Path, warn: Callable[[str], None]) -> None:
         if said and not warned:
             since, command, message = said.split("\t", 2)
             warn(
-                f"Slurm has not answered since {since}: `{command}` says {message!r}. "
+                f"Slurm has not answered since {since} (`{command}`: {message}). "
                 "The run waits, and asks again. To stop it, press Ctrl-C."
             )
         elif warned and not said:
