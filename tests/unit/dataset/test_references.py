@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from clockwatt import config
 from clockwatt.cli.main import app
+from clockwatt.config import FitConfig
 from clockwatt.dataset.build import build_dataset
 from clockwatt.dataset.card_host_effects import host_factors
 from clockwatt.dataset.reference import references
@@ -160,8 +161,11 @@ def test_every_file_of_a_reference_is_there():
     assert [path for path in source.files() if not path.is_file()] == []
 
 
-def test_a_recommendation_is_among_measured_gpus_and_says_so(tmp_path):
-    made, rows, _ = joined(tmp_path, passes=["inference"], fit={"trees": 5, "folds": 2, "predictors": ["roofline"]})
+def test_a_recommendation_is_among_measured_gpus_and_says_so(beside_shipped, tmp_path):
+    whole, rows, _ = beside_shipped
+    quick = FitConfig(trees=5, folds=2, predictors=["roofline"])
+    made = synthetic.Campaign(whole.config.model_copy(update={"passes": ["inference"], "fit": quick}), tmp_path)
+    shutil.copytree(whole.dataset, made.dataset)
     path, of_all = made.dataset / "operations.parquet", rows["operations.parquet"]
     few = (of_all["gpu"] != "h200") | (of_all.index % 10 == 0)  # a fit to all rows takes long
     table = files.read_table(path, OPERATIONS_SCHEMA).filter(pa.array(few))

@@ -148,7 +148,7 @@ from clockwatt.operations.constructors import constructor_of
 from clockwatt.operations.spec.operation import TensorSpec
 from clockwatt.operations.trace.trace import trace_network
 optimizers.operation_of(TrainingConfig(), [TensorSpec.dense((3, 3), "float32", grad=True, parameter=True)])
-constructor_of(NetworkConfig(name="fcn_resnet50", input=[1, 3, 64, 64]))()
+constructor_of(NetworkConfig(name="lraspp_mobilenet_v3_large", input=[1, 3, 64, 64]))()
 print("torch._dynamo" in sys.modules)
 from torchvision.ops import roi_align
 print(roi_align.__globals__["is_compile_supported"]("cpu"), "torch._dynamo" in sys.modules)
