@@ -93,8 +93,8 @@ class Instance:
             described = dict(given)
             if isinstance(given.get("dtype"), torch.dtype):
                 described["dtype"] = str(given["dtype"]).removeprefix("torch.")
-            if described.get("dtype") == "int64" and self._rows():
-                described.setdefault("below", self._rows())
+            if described.get("dtype") == "int64" and self._tables():
+                described.setdefault("below", self._tables()[0])
             return described
         if isinstance(given, np.ndarray):
             given = given.tolist() if given.ndim == 1 and given.dtype.kind == "i" else torch.as_tensor(given)
@@ -105,27 +105,30 @@ class Instance:
                 raise RequestError(f"inputs {name}: is of {error}.") from None
             described = {"shape": list(given.shape)}
             if given_dtype == "int64":
-                return described | {"dtype": "int64", "below": self._below(given)}
+                return described | {"dtype": "int64", "below": self._below(name, given)}
             is_cast = given_dtype == dtype or (self._dtype is not None and given.is_floating_point())
             return described if is_cast else described | {"dtype": given_dtype}
         if isinstance(given, list | tuple | torch.Size) and all(isinstance(size, Integral) for size in given):
             shape = {"shape": [int(size) for size in given]}
             keyword = name or next(iter(inspect.signature(self._module.forward).parameters), "")
-            rows = self._rows()
-            return shape | {"dtype": "int64", "below": rows} if keyword == _INDICES and rows else shape
+            tables = self._tables()
+            return shape | {"dtype": "int64", "below": tables[0]} if keyword == _INDICES and tables else shape
         raise RequestError(
             f"inputs {reprlib.repr(given)}: give an example tensor or a shape, batch first, such as (32, 3, 224, 224); "
             "several as a list, or by keyword as a dict."
         )
 
-    def _below(self, indices: torch.Tensor) -> int:
-        """What indices stay below: the rows of the network's first embedding, if it has that many."""
-        largest = 1 if indices.is_meta or not indices.numel() else int(indices.max()) + 1
-        return max(largest, self._rows())
+    def _below(self, name: str, indices: torch.Tensor) -> int:
+        """What indices stay below: if they may be token ids, the rows of the first embedding that has enough."""
+        known = not indices.is_meta and indices.numel()
+        least = int(indices.max()) + 1 if known else 1
+        if known and name not in ("", _INDICES):  # such as labels, masks, and ids of token types
+            return max(1, least)
+        return next((rows for rows in self._tables() if rows >= least), max(1, least))
 
-    def _rows(self) -> int:
-        embeddings = (part for part in self._module.modules() if isinstance(part, torch.nn.Embedding))
-        return max((part.num_embeddings for part in embeddings), default=0)
+    def _tables(self) -> list[int]:
+        """Rows of the embeddings, that of tokens first."""
+        return [part.num_embeddings for part in self._module.modules() if isinstance(part, torch.nn.Embedding)]
 
 
 class _Function(torch.nn.Module):

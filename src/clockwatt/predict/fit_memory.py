@@ -204,10 +204,12 @@ class Sizes:
         self.refusals: dict[int, str] = {}
 
     def fits(self, size: int) -> bool:
-        """Return whether a size fits; one with which the network reads beyond an end is noted in `refusals`."""
+        """Return whether a size fits; one with which the network fails, though not with others, is in `refusals`."""
         try:
             return bool(self.at(size).fits)
-        except IndexBeyondEndError as error:
+        except NetworkError as error:
+            if not self._events.cache_info().currsize:
+                raise
             self.refusals[size] = str(error)
             return False
 

@@ -121,6 +121,12 @@ def test_a_sequence_ends_where_the_table_of_positions_does(predictors, precision
     assert "reads index 100 of a dimension of size 100" in found.refusal
 
 
+def test_a_sequence_ends_where_a_buffer_does(predictors):
+    found = predictors.fit_memory(Buffered(), (1024, 8, 64), gpu="a30", dimension="sequence")
+    assert (found.size, found.refused) == (100, 101)
+    assert found.refusal.startswith("with sequence 101, network Buffered: ")
+
+
 def test_a_network_that_takes_no_other_length_is_refused_with_the_length(predictors):
     request = Request.of(network="alexnet", inputs=("1,3,224,224",), gpus=("a30",))
     with pytest.raises(ClockwattError, match="is no sequence"):
@@ -207,6 +213,17 @@ class Positions(nn.Module):
 
     def forward(self, x):
         return x + self.table(torch.arange(x.shape[1], device=x.device))
+
+
+class Buffered(nn.Module):
+    """Takes sequences of up to 100 positions, as BERT does by its types of tokens."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("positions", torch.zeros(1, 100, 64))
+
+    def forward(self, x):
+        return x + self.positions[:, : x.shape[1]]
 
 
 class Small(nn.Module):

@@ -218,6 +218,26 @@ def test_one_input_keeps_a_dtype_that_is_no_number_and_the_bound_of_an_embedding
     assert ids.unit == "tokens"
 
 
+class Typed(torch.nn.Module):
+    """As BERT: more positions than tokens, and few types of tokens."""
+
+    def __init__(self):
+        super().__init__()
+        self.tables = torch.nn.ModuleList([torch.nn.Embedding(rows, 8) for rows in (10, 32, 2)])
+
+    def forward(self, input_ids, token_type_ids=None):
+        places = torch.arange(input_ids.shape[1], device=input_ids.device)
+        types = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
+        return sum(table(ids) for table, ids in zip(self.tables, (input_ids, places, types), strict=True))
+
+
+def test_token_ids_are_below_the_rows_of_their_embedding():
+    ids = torch.randint(10, (4, 8))
+    questions = [ids, ids.numpy(), {"input_ids": ids}, {"input_ids": (4, 8)}, {"shape": (4, 8), "dtype": "int64"}]
+    for inputs in (*questions, {"input_ids": ids, "token_type_ids": ids % 2}):
+        assert clockwatt.predict(Typed(), inputs, gpu="h200").unit == "tokens"
+
+
 def test_example_tensors_are_cast_to_the_precision_as_the_weights_are():
     examples, shapes = (
         clockwatt.predict(torch.matmul, inputs, gpu="h200", precision="bf16").breakdown().index.tolist()
