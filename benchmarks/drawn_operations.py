@@ -1,6 +1,6 @@
 """Score predictors on operations that were drawn anew, measured on another day, and fitted to by none of them.
 
-    python benchmarks/drawn_operations.py [--predictors resources/predictors]
+    python benchmarks/drawn_operations.py [--predictors resources/predictors] [--rows NAME --about KINDS]
 
 `drawn/GPU/` holds operations of the kinds with the largest errors (`design.families`, a seed of their own) and their
 rows. Such as the predictors were fitted to are left out. Once all are scored, they may be fitted:
@@ -43,14 +43,16 @@ def kind_of(operation_class: str) -> str:
     return _KINDS.get(operation_class, "grouped convolution" if operation_class == "conv2d" else "others")
 
 
-def compared(gpu: str, model: GpuPredictor) -> pd.DataFrame:
+def compared(gpu: str, model: GpuPredictor, name: str) -> pd.DataFrame:
     """Return predicted over measured device time and dynamic energy of each operation, and whether intervals hold."""
     drawn = files.read_table(HERE / gpu / layout.OPERATIONS_FILE, records.OPERATION_SCHEMA).to_pandas()
     known = {name for folder in resource("reference").glob(f"{gpu}*") for name in files.read_table(
         folder / layout.CATALOGUE / layout.OPERATIONS_FILE, records.OPERATION_SCHEMA, ["operation_id"]
     )["operation_id"].to_pylist()}  # fmt: skip
     drawn = drawn[~drawn["operation_id"].isin(known)]
-    paths = sorted((HERE / gpu / "rows").glob("*.parquet"))
+    paths = sorted((HERE / gpu / "rows").glob(f"{name}.parquet"))
+    if not paths:
+        return pd.DataFrame()
     rows = pd.concat([files.read_table(path, records.MEASUREMENT_SCHEMA).to_pandas() for path in paths])
     rows = rows[(rows["kind"] == records.OPERATION) & (rows["status"] == records.OK) & (rows["time_device_s"] > 0)]
     found = []
@@ -85,8 +87,11 @@ def main() -> None:
     """Compare and write the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--predictors", type=Path, default=resource("predictors"))
-    models = load_models(parser.parse_args().predictors)
-    found = [compared(folder.name, models[folder.name]) for folder in sorted(HERE.iterdir())]
+    parser.add_argument("--rows", default="*", metavar="NAME", help="score rows of drawn/GPU/rows/NAME.parquet alone")
+    parser.add_argument("--about", metavar="KINDS", help="what these rows hold, for the title")
+    options = parser.parse_args()
+    models = load_models(options.predictors)
+    found = [compared(folder.name, models[folder.name], options.rows) for folder in sorted(HERE.iterdir())]
     if not (table := pd.concat(found)).size:
         sys.exit(f"error: {HERE}: all operations are in the training data. Draw and measure new ones.")
     rows = []
@@ -99,13 +104,14 @@ def main() -> None:
         ])  # fmt: skip
     result_file.write(
         "predictors",
-        "Operations drawn anew, of the kinds with the largest errors",
+        f"Operations drawn anew, of the kinds with the largest errors{f': {options.about}' * bool(options.about)}",
         ["GPU", "kind", "dtype", "pass", "operations", "device time", "in its 90 % interval", "with energy",
          "dynamic energy"],
         rows,
-        hardware="NVIDIA H100, NVIDIA H200, measured on 2026-11-28",
+        hardware=f"{', '.join(f'NVIDIA {gpu.upper()}' for gpu in table['gpu'].unique())}, measured on 2026-11-28",
         notes=["Errors: median / 90th percentile in %, and the median of predicted over measured.",
                "The predictors that were scored had not been fitted to them; later ones are."],
+        file=result_file.RESULTS / f"drawn_operations{f'-{options.rows[11:]}' * bool(options.about)}.json",
     )  # fmt: skip
 
 

@@ -107,6 +107,7 @@ SETS = {
     "twelfth": FreshSet(223, HERE / "twelfth", 0.25, day=15),
     "thirteenth": FreshSet(229, HERE / "thirteenth", 0.25, day=17),
     "fourteenth": FreshSet(241, HERE / "fourteenth", 0.25, day=18),
+    "fifteenth": FreshSet(251, HERE / "fifteenth", 0.25, day=19),
 }  # fmt: skip
 """In the order in which they were drawn; the parts of the first are measured on days 1 and 2."""
 GPU = "NVIDIA H200"

@@ -52,7 +52,7 @@ WHOLE_SET = 3
 _FOLDERS = {4: HERE / "second", 5: HERE / "third", 6: HERE / "fourth", 7: HERE / "fifth", 8: HERE / "sixth",
             9: HERE / "seventh", 10: HERE / "eighth", 12: HERE / "ninth", 13: HERE / "tenth",
             14: HERE / "eleventh", 15: HERE / "twelfth",
-            17: HERE / "thirteenth", 18: HERE / "fourteenth"}  # fmt: skip
+            17: HERE / "thirteenth", 18: HERE / "fourteenth", 19: HERE / "fifteenth"}  # fmt: skip
 """Of sets that have a day of their own, as in `draw.SETS`."""
 PROFILE = "profile"
 """Kind of the rows that say what the profiler saw."""

@@ -80,6 +80,7 @@ OF_A_DAY = {
     SETS["twelfth"].day: ("all kinds", None),
     SETS["thirteenth"].day: ("all kinds", None),
     SETS["fourteenth"].day: ("all kinds", None),
+    SETS["fifteenth"].day: ("all kinds", None),
 }  # fmt: skip
 """Day of a set with a result of its own to its name and targets; None for those of the GPU."""
 HOST_PACED = 1.3
