@@ -26,6 +26,10 @@ def main(results: Path) -> None:
     )
     data = networks.costs(read.compositions, read.whole_errors, read.sum_errors, "energy_j", "inference")
     shown = data[(data["gpu"] == GPU) & (data["execution"] == "tf32") & data["network_id"].str.endswith(INPUT)]
+    if shown.empty:
+        sys.exit(
+            f"error: {results}: no network was measured whole on the H200. Its campaign needs `reference: [h200]`."
+        )
     with style.styled():
         figure = networks.draw(shown, Gpus([Gpu(GPU, virtual=False)]), "energy_j")
         style.settle(figure)
