@@ -205,10 +205,9 @@ class Domain:
     @functools.cached_property
     def _of_class(self) -> dict[str, tuple[NDArray[np.float64], float]]:
         """Class to the positions of its operations, and the largest distance that is inside."""
-        return {
-            str(name): (group[_COORDINATES].to_numpy(float), float(group["limit"].iloc[0]))
-            for name, group in self.measured.groupby(OPERATION_CLASS)
-        }
+        points, limits = self.measured[_COORDINATES].to_numpy(float), self.measured["limit"].to_numpy(float)
+        of_class = self.measured.groupby(OPERATION_CLASS).indices
+        return {str(name): (points[rows], float(limits[rows[0]])) for name, rows in of_class.items()}
 
     def _described(self, name: str, number: int) -> str:
         of_class = self.measured.loc[self.measured[OPERATION_CLASS] == name, "described"]
