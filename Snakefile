@@ -119,6 +119,8 @@ onstart:
     if workflow.overwrite_configfiles:
         workflow.overwrite_configfiles[:] = [run.config_file.absolute()]  # which the commands of the jobs name
     if workflow.executor_plugin.name == "slurm":
+        if getattr(workflow.executor_settings, "array_jobs", None):
+            raise WorkflowError("--slurm-array-jobs: the workflow cannot follow job arrays. Leave this option out.")
         # at exit, since a second interrupt ends Snakemake without `onerror`
         atexit.register(cluster.cancel_jobs, submitted)
         threading.Thread(target=cluster.report_silence, args=(submitted, logger.warning), daemon=True).start()

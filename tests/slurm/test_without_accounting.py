@@ -51,3 +51,10 @@ def test_a_job_reaches_its_own_gpu_alone(plain_cluster):
     said = plain_cluster.command("srun", "--gres=gpu:a30:1", "bash", "-c", script).stdout.splitlines()
     assert "No such device" in said[0]  # its own: allowed, though no driver serves it
     assert "Operation not permitted" in said[1]
+
+
+def test_job_arrays_are_refused_before_a_job_is_submitted(workdir):
+    workdir.configure(campaign())
+    said = workdir.fails(*ON_SLURM, "--slurm-array-jobs", "all", "--", "results/measurements/a30/sm900/1.parquet")
+    assert "--slurm-array-jobs: the workflow cannot follow job arrays." in said
+    assert "submitted with SLURM jobid" not in said

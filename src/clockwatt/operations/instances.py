@@ -102,7 +102,7 @@ class Instance:
             try:
                 given_dtype = dtype_name(given.dtype)
             except NotEncodableError as error:
-                raise RequestError(f"inputs {name}: is of {error}.") from None
+                raise RequestError(f"inputs {name}: {error} is not supported.") from None
             described = {"shape": list(given.shape)}
             if given_dtype == "int64":
                 return described | {"dtype": "int64", "below": self._below(name, given)}

@@ -39,17 +39,17 @@ if TYPE_CHECKING:
 _OF_COUNTS = ("counts", "node_counts", "node_links", "strategies", "links", "microbatches", "schedule")
 _OF_A_CHOICE = ("objective", "max_slowdown", "power_cap_w", "precisions")
 _NOT_OF_ALL = {
-    "relative_to": "is of predict, recommend and show",
-    **dict.fromkeys(_OF_A_CHOICE, "is of recommend"),
-    **dict.fromkeys(("gpus_per_node", *PARALLEL), "is of predict"),
-    "gpus_per_node": "is of predict; recommend takes counts",
-    "nodes": "is of predict; recommend takes node_counts",
-    "strategy": "is of predict; recommend takes strategies",
-    **dict.fromkeys(("counts", "node_counts", "strategies"), "is of recommend"),
-    "batch": "is of predict",
+    "relative_to": "is for predict, recommend and show only",
+    **dict.fromkeys(_OF_A_CHOICE, "is for recommend only"),
+    **dict.fromkeys(("gpus_per_node", *PARALLEL), "is for predict only"),
+    "gpus_per_node": "is for predict only; recommend takes counts",
+    "nodes": "is for predict only; recommend takes node_counts",
+    "strategy": "is for predict only; recommend takes strategies",
+    **dict.fromkeys(("counts", "node_counts", "strategies"), "is for recommend only"),
+    "batch": "is for predict only",
     "batch_size": "is not known: write batch, such as batch=[8, 64]",
-    "depth": "is of layers",
-    **dict.fromkeys(("dimension", "other_bytes"), "is of fit_memory"),
+    "depth": "is for layers only",
+    **dict.fromkeys(("dimension", "other_bytes"), "is for fit_memory only"),
     **dict.fromkeys(("dtype", "tf32"), 'is not known: write precision, such as precision="bf16"'),
     "device": 'is not known: write gpu, such as gpu="h200"',
     "model": 'is not known: write network, such as network="resnet50"',
@@ -322,7 +322,7 @@ class Predictors(AllGpus):
             As `predict`.
         """
         for name in question.keys() & {"gpus", "points"}:
-            raise RequestError(f"{name} is of predict: give one {name[:-1]}.")
+            raise RequestError(f"{name}: layers takes one {name[:-1]}.")
         given = _Question.of(network, inputs, gpu=gpu, point=point, **question)
         return self.ask_layers(given.request, lambda pass_: given.trace(self, pass_), depth=depth)[1]
 

@@ -119,9 +119,9 @@ def test_more_nodes_are_less_efficient_and_shard_more(predictors):
 def test_only_single_questions_are_about_several_gpus(predictors):
     asked = {name: value for name, value in TWO.items() if name != "gpu"} | {"strategy": "ddp"}
     for ask, more in ((predictors.recommend, {}), (predictors.show, {}), (predictors.predict, {"batch": [1, 2]})):
-        with pytest.raises(RequestError, match=r"is of predict|gpus_per_node is for"):
+        with pytest.raises(RequestError, match=r"is for predict only|gpus_per_node is for"):
             ask("resnet18", (32, 3, 224, 224), **asked, **more)
-    with pytest.raises(RequestError, match="nodes is of predict; recommend takes node_counts"):
+    with pytest.raises(RequestError, match="nodes is for predict only; recommend takes node_counts"):
         predictors.recommend("resnet18", (32, 3, 224, 224), nodes=2)
 
 
