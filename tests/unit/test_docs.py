@@ -47,6 +47,16 @@ def test_percentages_that_link_to_results_stand_there(page):
             assert re.search(rf"(?<![\d.]){re.escape(number)}(?![\d.]*\d)", there), f"{number} is not in {path}"
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_values_quoted_from_outputs_stand_in_them(page):
+    text = page.read_text(encoding="utf-8")
+    block = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
+    said, prose = re.sub(r"\s+", " ", " ".join(block.findall(text))), block.sub("", text)
+    if "<!-- output of" in prose or "<!-- first line of" in prose:
+        for quoted in re.findall(r"`([^`\n]*\d (?:µs|ms|s|mJ|J|W)\b[^`\n]*)`", prose):
+            assert quoted in said
+
+
 def test_results_are_made_of_their_files():
     made = results_pages.pages()
     assert made == {page.name: page.read_text(encoding="utf-8") for page in results_pages.DOCS.glob("*.md")}, (
