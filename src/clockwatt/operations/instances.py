@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import dis
 import inspect
 import reprlib
 import types
@@ -139,8 +141,8 @@ class _Function(torch.nn.Module):
         self.name = str(getattr(function, "__name__", type(function).__name__)).strip("<>")
         self._given = function
         for name, value in _variables(function).items():
-            if isinstance(value, torch.nn.Module) and not hasattr(self, name):
-                self.add_module(name, value)
+            if isinstance(value, torch.nn.Module):
+                self._modules[name] = value  # add_module refuses names that modules have, such as name and half
 
     @property
     def function(self) -> Callable[..., Any]:
@@ -167,8 +169,13 @@ def _variables(function: Callable[..., Any]) -> dict[str, Any]:
     """Return the variables of a function that are not its own, by name."""
     if not isinstance(function, types.FunctionType):
         return {}
-    of_function = inspect.getclosurevars(function)
-    return {**of_function.globals, **of_function.nonlocals}
+    instructions = dis.get_instructions(function)
+    named = [one.argval for one in instructions if one.opname == "LOAD_GLOBAL"]  # co_names has those of attributes too
+    variables = {name: function.__globals__.get(name) for name in named}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        with contextlib.suppress(ValueError):  # not assigned yet
+            variables[name] = cell.cell_contents
+    return variables
 
 
 def _module_of(model: Any) -> torch.nn.Module:

@@ -292,7 +292,7 @@ def copy_on_meta(module: torch.nn.Module, values: KnownValues) -> torch.nn.Modul
             version, value = _BUFFERS[tensor]
             value = value if version == tensor._version else None
         if value is not None:
-            values.keep(moved, value.detach().cpu())
+            values.keep(moved, value.detach().to("cpu", copy=True))  # a call may change it in place
     computed = (one for part in module.modules() for one in vars(part).values())  # as by weight_norm
     for tensor in computed:
         if isinstance(tensor, torch.Tensor) and not tensor.is_leaf:

@@ -423,7 +423,8 @@ def with_memory(traced: TracedNetwork, first: Answer, *others: Answer) -> list[A
         return [replace(one, warnings=(*one.warnings, f"Memory is left out: {error}")) for one in answers]
     except ModuleNotFoundError as error:
         return [replace(one, notes=(*one.notes, f"Memory is left out: {error}")) for one in answers]
-    memory = traced.peaks[asked]
+    known = traced.peaks[asked]
+    memory = replace(known, parts={**known.parts}, modules={**known.modules})  # who asked may change them
     lacking = lacks_memory(replace(first, memory=memory))
     more = () if lacking is None else (AnswerWarning(f"{lacking} {SMALLER}", WarningKind.DOES_NOT_FIT),)
     notes = (_OF_EAGER,) if memory.eager else ()

@@ -247,7 +247,10 @@ def _near(sizes: Sizes, capacity: int, guess: int) -> tuple[int, int]:
 
 def _guess(sizes: Sizes, capacity: int) -> int:
     """Extrapolate linearly from two small sizes, to what takes less than there is."""
-    small, large = (sizes.at(size).allocated_bytes for size in (1, 2))
+    try:
+        small, large = (sizes.at(size).allocated_bytes for size in (1, 2))
+    except NetworkError:  # BatchNorm1d, for one, trains with no batch of 1
+        small, large = (sizes.at(size).allocated_bytes for size in (2, 3))
     return max(1, min(_MOST // 2, int(0.8 * (capacity - small) / max(large - small, 1))))
 
 

@@ -132,7 +132,7 @@ def test_a_network_that_takes_no_other_length_is_refused_with_the_length(predict
     with pytest.raises(ClockwattError, match="is no sequence"):
         fit_memory(predictors, request, "sequence")
     request = Request.of(network=f"{__name__}:small_1", inputs=("1,8",), gpus=("a30",))
-    with pytest.raises(ClockwattError, match=r"^with sequence 1, network .*linear fails"):
+    with pytest.raises(ClockwattError, match=r"^with sequence 2, network .*linear fails"):
         fit_memory(predictors, request, "sequence")
 
 
@@ -237,6 +237,12 @@ class Small(nn.Module):
         if len(x) > 20 and not x.is_meta:
             raise torch.OutOfMemoryError("CUDA out of memory.")
         return self.layer(x)
+
+
+def test_a_network_that_takes_no_batch_of_1_has_a_largest_batch():
+    network = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Linear(8, 8))
+    sizes = [clockwatt.fit_memory(one, (4, 8), gpu="a30", training=True).size for one in (network, network[::2])]
+    assert 1 < sizes[0] < sizes[1]
 
 
 def test_bisection_handles_memory_that_ends(predictors, monkeypatch):

@@ -162,6 +162,47 @@ def test_modules_that_a_function_uses_are_parts_of_it():
     assert clockwatt.fit_memory(lambda x: whole(x), X, gpu="h200") == clockwatt.fit_memory(whole, X, gpu="h200")
 
 
+def test_a_module_is_not_a_part_of_a_function_that_names_an_attribute_like_it():
+    variables = {"net": torch.nn.Linear(8, 8), "relu": torch.nn.Linear(8, 8), "half": torch.nn.Linear(8, 8)}
+    function = eval("lambda x: half(net(x).relu())", variables)
+    layers = clockwatt.layers(function, X, gpu="h200")
+    assert layers.index.tolist() == ["net", "", "half"]
+
+
+def test_a_function_that_names_a_variable_too_early_is_refused():
+    def early(x):
+        return late(x)
+
+    with pytest.raises(ClockwattError, match="'late'"):
+        clockwatt.predict(early, X, gpu="h200")
+    late = torch.nn.Linear(8, 8)
+    assert clockwatt.predict(early, X, gpu="h200").time_s > 0
+
+
+def test_a_question_changes_no_buffers_of_a_module():
+    network = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.BatchNorm1d(8))
+    clockwatt.predict(network, X, gpu="h200", training=True)
+    assert network[1].num_batches_tracked == 0
+
+
+def test_answers_that_are_changed_change_no_others():
+    first, second = (clockwatt.predict("resnet18", IMAGES, gpu="h200").memory for _ in range(2))
+    expected = dict(second.parts), dict(second.modules)
+    for changed in (first.parts, first.modules):
+        changed.clear()
+    third = clockwatt.predict("resnet18", IMAGES, gpu="h200").memory
+    assert (second.parts, second.modules) == (third.parts, third.modules) == expected
+
+
+def test_compiled_layers_with_a_frozen_weight_are_predicted():
+    network = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU())
+    question = {"gpu": "h200", "training": True, "precision": "tf32+compile"}
+    whole = clockwatt.predict(network, X, **question)
+    network[0].weight.requires_grad_(False)
+    frozen = clockwatt.predict(network, X, **question)
+    assert 0 < frozen.expected.device_s < whole.expected.device_s
+
+
 def test_what_compare_layers_and_recommend_cannot_take_is_refused():
     predictors = clockwatt.load()
     for ask, why in (

@@ -305,8 +305,10 @@ def _of_library(call: TracedCall, *, training: bool) -> Iterator[TracedCall]:
 def _without_bias(operation: Operation) -> Operation:
     args = (*operation.args[:2], None, *operation.args[3:])
     kwargs = {name: value for name, value in operation.kwargs.items() if name != "bias"}
+    tensors = operation.tensors[:2]
+    grad_out = operation.grad_out if any(one.grad for one in tensors) else ()  # none of a frozen weight
     return replace(operation, args=args if len(operation.args) > 2 else operation.args, kwargs=kwargs,
-                   tensors=operation.tensors[:2])  # fmt: skip
+                   tensors=tensors, grad_out=grad_out)  # fmt: skip
 
 
 def padding(rows: int, outputs: int, element_bytes: int) -> int:
