@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -34,9 +35,9 @@ def cluster(request) -> Iterator[SlurmCluster]:
 
 
 @contextlib.contextmanager
-def queued_run(cluster: SlurmCluster, folder: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
-    """A run whose jobs are queued, while it asks for their states: the programs of these tests take half a minute."""
-    workdir = Workdir(folder, cluster.environment)
+def started_run(cluster: SlurmCluster, folder: Path, *options: str, path: str = "") -> Iterator[subprocess.Popen[str]]:
+    """A run, for which programs of the folders in `path` stand before others."""
+    workdir = Workdir(folder, cluster.environment | {"PATH": path + cluster.environment["PATH"]})
     workdir.configure()
     status = "sacct" if cluster.accounting else "squeue"
     command = workdir.command(
@@ -47,6 +48,13 @@ def queued_run(cluster: SlurmCluster, folder: Path, *options: str) -> Iterator[s
         stderr=subprocess.STDOUT, start_new_session=True,
     )  # fmt: skip
     with killed_at_end(started) as snakemake:
+        yield snakemake
+
+
+@contextlib.contextmanager
+def queued_run(cluster: SlurmCluster, folder: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
+    """A run whose jobs are queued, while it asks for their states: the programs of these tests take half a minute."""
+    with started_run(cluster, folder, *options) as snakemake:
         wait_for(lambda: is_asking(snakemake), ENDS_WITHIN_S)
         yield snakemake
 
@@ -86,6 +94,29 @@ def test_an_interrupt_during_a_status_query_cancels_the_jobs_of_this_run_alone(c
             assert first.returncode, said
             assert queued(cluster) == others, said
             second.kill()
+
+
+def test_a_job_that_is_submitted_while_the_run_ends_is_cancelled(cluster, tmp_path):
+    slow = tmp_path / "bin" / "sbatch"
+    slow.parent.mkdir()
+    slow.write_text(f'#!/bin/sh\nsleep 5\nexec {shutil.which("sbatch")} "$@"\n')
+    slow.chmod(0o755)
+
+    def submission() -> list[psutil.Process]:
+        below = psutil.Process(run.pid).children(recursive=True)
+        return below if any(str(slow) in process.cmdline() for process in below) else []
+
+    with started_run(cluster, tmp_path, path=f"{slow.parent}{os.pathsep}") as run:
+        wait_for(lambda: bool(submission()), ENDS_WITHIN_S)
+        programs = submission()
+        while run.poll() is None:
+            os.killpg(run.pid, signal.SIGINT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                run.wait(0.5)
+    assert not submitted(tmp_path)  # yet
+    psutil.wait_procs(programs)
+    assert submitted(tmp_path)
+    assert not queued(cluster)
 
 
 def test_while_slurm_is_silent_the_run_says_so_once_and_how_to_cancel_its_jobs(cluster, tmp_path):

@@ -181,6 +181,8 @@ def cancel_jobs(submitted: Path) -> None:
     submitted
         Its record of jobs, missing if there were none.
     """
+    with contextlib.suppress(OSError):
+        submitted.with_name(f"{submitted.name}.ended").touch()  # for `sbatch` programs that outlive the run
     record = submitted.read_text(encoding="utf-8").split() if submitted.exists() else []
     if not record:
         return
