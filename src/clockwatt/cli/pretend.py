@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
-import threading
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
 
 NO_STEP = "computes gradients, but ends before an optimizer makes a step. Let it reach step() of one of torch.optim."
 """Message for a program that computes gradients alone."""
-_RUNNING = threading.Lock()
-"""Held while a run pretends: it changes PyTorch for the whole process."""
 _SHORT = {"bfloat16": "bf16", "float16": "fp16"}
 
 
@@ -48,16 +45,19 @@ class PretendedRun:
     def __enter__(self) -> Self:
         from clockwatt.gpu.specs import find_spec
         from clockwatt.operations.pretend.tracer import PretendTracer, pretending
+        from clockwatt.predict.tracing import PRETENDING, TRACING
 
         spec = find_spec(self._predictors.model(self._predictors.gpu_at(self._request)).description.gpu_name)
         self._tracer = PretendTracer(self.program, self._predictors.tracer.training, self.take)
         gpu = spec.nvml_name, spec.architecture, spec.memory_bytes, spec.sm_count
-        if not _RUNNING.acquire(blocking=False):
+        with TRACING:
+            alone = PRETENDING.acquire(blocking=False)
+        if not alone:
             raise ClockwattError(
                 f"{self.program}: clockwatt.pretend runs already in this process. End its context before the next one."
             )
         with self._stack:
-            self._stack.callback(_RUNNING.release)
+            self._stack.callback(PRETENDING.release)
             self._stack.enter_context(pretending(self._tracer, gpu))
             self._stack = self._stack.pop_all()
         return self

@@ -6,6 +6,7 @@ import contextlib
 import copy
 import dataclasses
 import functools
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Any
@@ -334,8 +335,11 @@ def registered_on_meta(
     registered
         Takes each parameter and buffer that is not lazy as a key.
     """
+    thread = threading.get_ident()
 
     def to_meta(module: torch.nn.Module, name: str, tensor: torch.Tensor | None) -> Any:  # noqa: ARG001  # as PyTorch calls it
+        if threading.get_ident() != thread:  # another thread builds a network of its own
+            return None
         with torch._C.DisableTorchFunction():  # a mode may claim that it is on a GPU
             if tensor is not None and tensor.is_meta and registered is not None:
                 registered[tensor] = None

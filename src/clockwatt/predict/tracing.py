@@ -59,8 +59,10 @@ if TYPE_CHECKING:
     from clockwatt.operations.trace.trace import Build
     from clockwatt.predict.memory import PassMemory
 
-_TRACING = threading.RLock()
-"""Held while a network is traced, which hooks all modules of the process."""
+TRACING = threading.RLock()
+"""Held while a network is traced, which changes PyTorch for the whole process."""
+PRETENDING = threading.Lock()
+"""Held while `clockwatt.pretend` runs, which does too; taken with `TRACING`."""
 _MOST_TRACES = 1000
 """Number of traces in the cache."""
 
@@ -297,7 +299,9 @@ def _tracing() -> Iterator[None]:
     temporary_folder()
     import torch
 
-    with _TRACING, contextlib.redirect_stdout(sys.stderr), torch.inference_mode(False):
+    with TRACING, contextlib.redirect_stdout(sys.stderr), torch.inference_mode(False):
+        if PRETENDING.locked():
+            raise RequestError("clockwatt.pretend runs in this process. Predict networks after its context has ended.")
         yield
 
 

@@ -3,6 +3,8 @@
 import concurrent.futures
 import copy
 import pickle
+import threading
+from typing import ClassVar
 
 import numpy
 import pytest
@@ -314,6 +316,46 @@ def test_threads_may_ask_at_once():
     widths = range(8, 20)
     with concurrent.futures.ThreadPoolExecutor(4) as threads:
         assert list(threads.map(ask_linear, widths)) == [ask_linear(width) for width in widths]
+
+
+class Held(torch.nn.Module):
+    def forward(self, entered, leave):
+        entered.set()
+        leave.wait()
+
+
+class Beside(torch.nn.Module):
+    """Another thread builds a network within its constructor, and runs one within its forward pass."""
+
+    devices: ClassVar[list[str]] = []
+
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(8, 8)
+        with concurrent.futures.ThreadPoolExecutor(1) as threads:
+            self.devices.append(threads.submit(lambda: torch.nn.Linear(8, 8).weight.device.type).result())
+
+    def forward(self, x):
+        entered, leave = threading.Event(), threading.Event()
+        thread = threading.Thread(target=Held(), args=(entered, leave))
+        thread.start()
+        entered.wait()
+        y = self.layer(x)
+        leave.set()
+        thread.join()
+        return y
+
+
+def test_networks_of_other_threads_are_left_alone():
+    assert clockwatt.layers(f"{__name__}:Beside", (4, 8), gpu="h200").index.tolist() == ["layer"]
+    assert set(Beside.devices) == {"cpu"}
+
+
+def test_nothing_is_traced_while_a_run_pretends():
+    network = torch.nn.Linear(8, 8)
+    with clockwatt.pretend(gpu="h200"), pytest.raises(ClockwattError, match=r"^clockwatt\.pretend runs in this"):
+        clockwatt.predict(network, X, gpu="h200")
+    assert clockwatt.predict(network, X, gpu="h200").time_s > 0
 
 
 def test_inference_mode_is_no_obstacle():

@@ -11,6 +11,7 @@ import contextlib
 import functools
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -387,13 +388,15 @@ def optimizer_step(tracer: Tracer, learnt: Sequence[torch.Tensor], training: Tra
 
 @contextlib.contextmanager
 def module_paths(tracer: Tracer) -> Iterator[None]:
-    """Notify the tracer of the running module."""
+    """Notify the tracer of the running module of this thread; the hooks are called in all."""
+    thread = threading.get_ident()
 
     def enter(module: torch.nn.Module, args: object) -> Any:
-        return tracer.enter(module, args)
+        return tracer.enter(module, args) if threading.get_ident() == thread else None
 
     def leave(module: torch.nn.Module, args: object, output: object) -> None:  # noqa: ARG001  # as PyTorch calls it
-        tracer.leave()
+        if threading.get_ident() == thread:
+            tracer.leave()
 
     hooks = register_module_forward_pre_hook(enter), register_module_forward_hook(leave, always_call=True)
     try:
