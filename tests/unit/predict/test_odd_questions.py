@@ -340,10 +340,8 @@ class Beside(torch.nn.Module):
         thread = threading.Thread(target=Held(), args=(entered, leave))
         thread.start()
         entered.wait()
-        y = self.layer(x)
-        leave.set()
-        thread.join()
-        return y
+        self.layer.register_forward_pre_hook(lambda *_: leave.set() or thread.join())
+        return self.layer(x)
 
 
 def test_networks_of_other_threads_are_left_alone():
