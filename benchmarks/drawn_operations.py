@@ -66,6 +66,7 @@ def compared(gpu: str, model: GpuPredictor, name: str) -> pd.DataFrame:
         seen = own.drop_duplicates("subject_id").set_index("subject_id").loc[operations["operation_id"]]
         dynamic_j = (seen["power_w"] - seen["power_idle_w"]) * seen["time_eager_s"]
         parts = {"gpu": gpu, "pass": pass_, "kind": operations["operation_class"].map(kind_of),
+                 "date": pd.to_datetime(seen["started_us"].to_numpy(), unit="us").strftime("%Y-%m-%d"),
                  "16 bits": operations["dtype"].isin(["float16", "bfloat16"])}  # fmt: skip
         for name, target, measured in (
             ("device", TIME_DEVICE_CORRECTED, seen["time_device_s"]), ("energy", ENERGY_DYNAMIC_CORRECTED, dynamic_j)
@@ -108,7 +109,8 @@ def main() -> None:
         ["GPU", "kind", "dtype", "pass", "operations", "device time", "in its 90 % interval", "with energy",
          "dynamic energy"],
         rows,
-        hardware=f"{', '.join(f'NVIDIA {gpu.upper()}' for gpu in table['gpu'].unique())}, measured on 2026-11-28",
+        hardware=", ".join((*(f"NVIDIA {gpu.upper()}" for gpu in table["gpu"].unique()),
+                            f"measured on {', '.join(sorted(table['date'].unique()))}")),
         notes=["Errors: median / 90th percentile in %, and the median of predicted over measured.",
                "The predictors that were scored had not been fitted to them; later ones are."],
         file=result_file.RESULTS / f"drawn_operations{f'-{options.rows[11:]}' * bool(options.about)}.json",

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import queue
 import subprocess
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
-from clockwatt.workflow.cluster import SUBMITTED
+from clockwatt.workflow.cluster import SUBMITTED, report_silence
 from support.workdir import REPOSITORY
 
 PROGRAMS = REPOSITORY / "workflow" / "slurm" / "status"
@@ -122,6 +124,13 @@ def test_nothing_is_forgotten_while_slurm_is_silent_and_a_note_says_since_when(t
         assert note.read_text().split("\t")[1:] == [command, "error: no controller\n"]
     assert "13|FAILED" not in states(tmp_path, program, sacct=listing(), squeue=listing("13|RUNNING|None"))
     assert not note.exists()
+
+
+def test_silence_without_a_message_is_reported(tmp_path):
+    (tmp_path / "submitted.tsv.unanswered").write_text("14:02\tsacct\t\n")
+    said: queue.Queue[str] = queue.Queue()
+    threading.Thread(target=report_silence, args=(tmp_path / "submitted.tsv", said.put), daemon=True).start()
+    assert said.get(timeout=10).startswith("Slurm has not answered since 14:02 (`sacct`: no message). ")
 
 
 @pytest.mark.parametrize("program", ["sacct", "squeue"])

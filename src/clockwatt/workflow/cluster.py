@@ -200,11 +200,11 @@ def report_silence(submitted: Path, warn: Callable[[str], None]) -> None:
     while True:
         said = ""
         with contextlib.suppress(OSError):
-            said = note.read_text(encoding="utf-8", errors="replace").strip()
+            said = note.read_text(encoding="utf-8", errors="replace").rstrip("\n")
         if said and not warned:
             since, command, message = said.split("\t", 2)
             warn(
-                f"Slurm has not answered since {since} (`{command}`: {message}). "
+                f"Slurm has not answered since {since} (`{command}`: {message or 'no message'}). "
                 "The run waits, and asks again. To stop it, press Ctrl-C."
             )
         elif warned and not said:

@@ -40,7 +40,7 @@ class Placement:
     time_s, energy_j, power_w
         Of a step on all GPUs together.
     items, items_per_s, items_per_joule
-        What a step processes on all of them.
+        What a step processes on all of them; in a second; for a joule.
     memory_bytes
         Peak of the rank with most; None if not known.
     speed_up, energy_ratio
