@@ -18,6 +18,7 @@ from typing import Any
 import psutil
 from harness import SlurmCluster
 
+from support.processes import command_of
 from support.workdir import MEASURED_ALL, METRICS, ON_SLURM, Workdir
 
 DISK = "200M"
@@ -112,7 +113,9 @@ class Disturbed:
     def kill_worker(self) -> bool:
         """SIGKILL a process that measures, or the one that waits for it."""
         known = {path.name for path in self.loggers.iterdir()}
-        measuring = [process for process in self._workers() if {"measure", "--multiprocessing-fork"} & _words(process)]
+        measuring = [
+            process for process in self._workers() if {"measure", "--multiprocessing-fork"} & {*command_of(process)}
+        ]
         return self._kill([process for process in measuring if str(process.pid) not in known])
 
     def kill_logger(self) -> bool:
@@ -249,10 +252,3 @@ class Disturbed:
             path.write_bytes(change(path.read_bytes()))
             os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))  # nothing tells it but its bytes
         return True
-
-
-def _words(process: psutil.Process) -> set[str]:
-    """Of the command that a process runs; none of one that has ended."""
-    with contextlib.suppress(psutil.Error):
-        return set(process.cmdline())
-    return set()

@@ -17,7 +17,7 @@ import pytest
 from clocks_node import wait_for
 from harness import SlurmCluster
 
-from support.processes import killed_at_end
+from support.processes import command_of, killed_at_end
 from support.workdir import ON_SLURM, Workdir
 
 pytestmark = pytest.mark.slurm
@@ -61,10 +61,8 @@ def queued_run(cluster: SlurmCluster, folder: Path, *options: str) -> Iterator[s
 
 def is_asking(snakemake: subprocess.Popen[str]) -> bool:
     """Return whether a run asks Slurm for the states of its jobs."""
-    with contextlib.suppress(psutil.Error):  # of a child that ended meanwhile
-        children = psutil.Process(snakemake.pid).children()
-        return any({"--states=all", "--parsable2"} & {*child.cmdline()} for child in children)
-    return False
+    children = psutil.Process(snakemake.pid).children()
+    return any({"--states=all", "--parsable2"} & {*command_of(child)} for child in children)
 
 
 def queued(cluster: SlurmCluster) -> set[str]:
@@ -97,14 +95,15 @@ def test_an_interrupt_during_a_status_query_cancels_the_jobs_of_this_run_alone(c
 
 
 def test_a_job_that_is_submitted_while_the_run_ends_is_cancelled(cluster, tmp_path):
-    slow = tmp_path / "bin" / "sbatch"
+    slow, ended = tmp_path / "bin" / "sbatch", tmp_path / "ended"
     slow.parent.mkdir()
-    slow.write_text(f'#!/bin/sh\nsleep 5\nexec {shutil.which("sbatch")} "$@"\n')
+    waits = f"until [ -e {shlex.quote(str(ended))} ]; do sleep 0.2; done"
+    slow.write_text(f'#!/bin/sh\n{waits}\nexec {shutil.which("sbatch")} "$@"\n')
     slow.chmod(0o755)
 
     def submission() -> list[psutil.Process]:
         below = psutil.Process(run.pid).children(recursive=True)
-        return below if any(str(slow) in process.cmdline() for process in below) else []
+        return below if any(str(slow) in command_of(process) for process in below) else []
 
     with started_run(cluster, tmp_path, path=f"{slow.parent}{os.pathsep}") as run:
         wait_for(lambda: bool(submission()), ENDS_WITHIN_S)
@@ -114,6 +113,7 @@ def test_a_job_that_is_submitted_while_the_run_ends_is_cancelled(cluster, tmp_pa
             with contextlib.suppress(subprocess.TimeoutExpired):
                 run.wait(0.5)
     assert not submitted(tmp_path)  # yet
+    ended.touch()
     psutil.wait_procs(programs)
     assert submitted(tmp_path)
     assert not queued(cluster)

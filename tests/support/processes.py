@@ -6,6 +6,8 @@ import contextlib
 import subprocess
 from collections.abc import Iterator
 
+import psutil
+
 
 @contextlib.contextmanager
 def killed_at_end(process: subprocess.Popen[str]) -> Iterator[subprocess.Popen[str]]:
@@ -15,3 +17,11 @@ def killed_at_end(process: subprocess.Popen[str]) -> Iterator[subprocess.Popen[s
             yield process
         finally:
             process.kill()
+
+
+def command_of(process: psutil.Process) -> list[str]:
+    """Return the command line of a process, empty once it has ended."""
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []

@@ -18,6 +18,7 @@ from clockwatt.gpu.interface import GpuNotFoundError, InstalledGpu
 from clockwatt.gpu.virtual.model import NEIGHBOUR_SLOWDOWN
 from clockwatt.studies.survey import conditions, interference
 from clockwatt.studies.survey.conditions import Running
+from support.processes import command_of
 
 HEAD = ",".join(interference.COLUMNS)
 
@@ -97,7 +98,7 @@ def worked_s(numbers: list[int]) -> list[float]:
 
 def children() -> list[int]:
     """Return the numbers of the programs that run."""
-    named = ((child.pid, child.cmdline()) for child in psutil.Process().children())
+    named = ((child.pid, command_of(child)) for child in psutil.Process().children())
     return sorted(number for number, words in named if "clockwatt.studies.survey.programs" in words)
 
 

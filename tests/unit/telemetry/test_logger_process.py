@@ -17,6 +17,7 @@ from clockwatt.io.segments import read_segments, segment_paths
 from clockwatt.schema.records import TELEMETRY_SCHEMA, TelemetryRow
 from clockwatt.telemetry.logger import LoggerError
 from clockwatt.telemetry.process import logger_process
+from support.processes import command_of
 
 FREQUENT = TelemetryConfig(segment_s=1.0)
 
@@ -129,7 +130,7 @@ def test_telemetry_survives_the_death_of_the_measuring_process(nvml, tmp_path: P
     (logger,) = [
         child
         for child in psutil.Process(process.pid).children(recursive=True)
-        if "spawn_main" in " ".join(child.cmdline())
+        if "spawn_main" in " ".join(command_of(child))
     ]
     process.kill()
     process.join()

@@ -155,7 +155,8 @@ def test_children_are_waited_for_if_that_is_wanted(tmp_path: Path) -> None:
 
 
 def test_a_signal_after_the_program_ends_the_wait_and_the_record_is_complete(tmp_path: Path) -> None:
-    program = "(sleep 1; kill -INT $PPID; exec sleep 600) >/dev/null 2>&1 &"
+    ended = "while kill -0 $$; do sleep 0.1; done; sleep 1"
+    program = f"({ended}; kill -INT $PPID; exec sleep 600) >/dev/null 2>&1 &"
     summary, _ = recorded(tmp_path, "sh", "-c", program, options=(*VIRTUAL, "--wait-for-children"))
     assert summary["complete"]
     left = summary["runs"][0]["left_running"]
