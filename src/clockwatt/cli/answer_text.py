@@ -141,7 +141,8 @@ def _below(answer: Answer, more: Mapping[str, Any], *, verbose: bool) -> Iterato
 def _host_bound(host: HostAnswer) -> str:
     saved = f" CUDA graphs would save {quantity(host.graph_saves_s, 's')}." if host.graph_saves_s > 0 else ""
     bound = f"Host-bound: the CPU launches kernels more slowly than the GPU runs them.{saved}"
-    return bound if host.name is not None else f"{bound} To predict for your host, run `{CALIBRATE_HOST}` on it."
+    calibrate = f"To predict for your host, run `{CALIBRATE_HOST}` on it, then add `--host NAME`."
+    return bound if host.name is not None else f"{bound} {calibrate}"
 
 
 def _operations(answer: Answer) -> Table:
@@ -179,5 +180,5 @@ def _host(host: HostAnswer) -> str:
     if host.name is not None:
         return f"Host {host.name}: its calls take {host.factor:.2f}× as long as on the median host."
     hosts = "one host" if host.sessions == 1 else f"{host.sessions} hosts"
-    calls = f"calls took {host.low:.2f}–{host.high:.2f}× as long on them as on this median"
-    return f"Host: the median of {hosts} measured with this GPU; {calls}."
+    calls = f"The host time of a call there is {host.low:.2f}–{host.high:.2f}× the median"
+    return f"Host: the median of {hosts} measured with this GPU. {calls}."

@@ -22,7 +22,7 @@ app.add_typer(clocks_app, name="clocks")
 
 @clocks_app.command("show", epilog=examples("clockwatt clocks show"))
 def clocks_show() -> None:
-    """Show clocks, limits and what they could be set to."""
+    """Show clocks and limits, and the values that can be set."""
     from clockwatt.control import manual
 
     manual.show()

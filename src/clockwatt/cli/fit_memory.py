@@ -43,7 +43,7 @@ def fit_memory(
     sequence: Annotated[bool, typer.Option("--sequence", help="Vary the second size of the inputs.")] = False,
     layers: Annotated[bool, typer.Option("--layers", help="Vary the number of layers.")] = False,
     used: Annotated[float, typer.Option(min=0, max=1024, help="Memory that other processes hold, in GiB.")] = 0.0,
-    measure: Annotated[bool, typer.Option("--measure", help="Find it on this machine's GPU by bisection.")] = False,
+    measure: Annotated[bool, typer.Option("--measure", help="Find the size by trials on this machine's GPU.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Find the largest batch, sequence or depth that fits."""
@@ -76,7 +76,7 @@ def fit_memory(
     question = f"{network}, {request.pass_}, {request.execution(sized(1).variant).words}, {request.gpus[0]}"
     print(f"{question}: {_LARGEST[dimension]}: {largest.size:,} {others}.")
     print(memory_words(expected.memory, f"Memory with {dimension} = {expected.size:,}"))
-    print(f"Refused: {dimension} = {largest.refused:,}: {largest.refusal or 'does not fit.'}")
+    print(f"Next size tried: {dimension} = {largest.refused:,}: {largest.refusal or 'does not fit.'}")
     if largest.optimizer is not None:
         state = largest.memory.parts.get(OPTIMIZER_STATE, 0)
         print(f"Optimizer: {largest.optimizer}, with {binary(state)} of state.")

@@ -38,7 +38,7 @@ def preflight(
     as_json: AsJson = False,
     verbose: Verbose = False,
 ) -> None:
-    """Predict what a step of your training script costs."""
+    """Predict a step of your training script."""
     from clockwatt.io.folders import temporary_folder
     from clockwatt.predict.api import load
     from clockwatt.predict.request import Request

@@ -204,7 +204,7 @@ def _assumed(step: Step) -> list[str]:
     if step.reads:
         lines = ", ".join(f"{line} ({count}×)" if count > 1 else line for line, count in step.reads.items())
         assumed.append(
-            f"Values read at {lines} are unknown without a GPU: numbers are 1, integers 0. If the script branches on "
-            "them, the real step may differ. The time that the CPU waits there is left out."
+            f"Values read at {lines} are unknown without a GPU: floats are read as 1, integers as 0. If the script "
+            "branches on them, the real step may differ. The time that the CPU waits there is left out."
         )
     return assumed

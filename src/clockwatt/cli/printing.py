@@ -131,7 +131,7 @@ def memory_words(memory: PassMemory, of: str = "Memory", *, verbose: bool = Fals
         if memory.close:
             verdict = f"probably {verdict}"
         if memory.fits and memory.reserved_bytes > free:
-            verdict = f"{verdict}, but PyTorch must free unused blocks, which takes time"
+            verdict = f"{verdict}, but PyTorch must free cached blocks, which takes time"
         whole = binary(memory.gpu_bytes)
         shared = memory.used_bytes != CONTEXT_BYTES
         text += f"; {binary(free)} of {whole} are free: {verdict}" if shared else f", of {whole}: {verdict}"

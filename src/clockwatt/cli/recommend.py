@@ -60,7 +60,7 @@ def recommend(
     as_json: AsJson = False,
     verbose: Verbose = False,
 ) -> None:
-    """Find the GPU, clock and precision of least cost."""
+    """Find the best GPU, clock and precision for a network."""
     from clockwatt.cli import printing
 
     if pareto is not None and pareto.suffix.lower() != ".png":

@@ -50,7 +50,7 @@ _OPTIONS: dict[str, _Option] = {
         panel=_NETWORK,
         metavar="SHAPE",
     ),
-    "operations": _option(Path | None, help="File with lines like ReLU() 32x64x56x56 ×2.", panel=_NETWORK),
+    "operations": _option(Path | None, help="Instead of a network: lines ReLU() 32x64x56x56 ×2.", panel=_NETWORK),
     "input_dtype": _option(str | None, help="float, or int64 for token ids.", hidden=True),
     "input_below": _option(int | None, help="Vocabulary size: token ids are below this.", min=1, hidden=True),
     "assume_branch": _option(str | None, help="Value of data-dependent conditions: true or false.", hidden=True),
@@ -121,7 +121,9 @@ _OPTIONS: dict[str, _Option] = {
     "predictors_dir": _option(Path | None, help="Folder of `fit`; else results/predictors or shipped."),
     "catalogue_dir": _option(Path | None, help="Folder of a catalogue; else that of the predictors.", hidden=True),
     "validation_dir": _option(Path | None, help="Folder of `validate`; else next to the predictors.", hidden=True),
-    "objective": _option(str, help="Minimise time, energy or edp (their product).", panel=_CHOICE, default="energy"),
+    "objective": _option(
+        str, help="Minimise energy (default), time, edp (their product).", panel=_CHOICE, default="energy"
+    ),
     "max_slowdown": _option(str | None, help="Most extra time over the fastest choice: 10%.", panel=_CHOICE),
     "power_cap": _option(
         float | None, help="Highest mean power over a pass, in W.", panel=_CHOICE, min=1, field="power_cap_w"

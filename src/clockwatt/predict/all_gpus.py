@@ -88,7 +88,7 @@ class AllGpus:
         near = did_you_mean(name.casefold(), list(self.gpus))
         raise RequestError(
             f"{{gpu}} {name}: no predictors for this GPU; there are predictors for {', '.join(self.gpus)}{near}"
-            + " To add a GPU, see docs/how-to/add-a-gpu.md." * (near == ".")
+            " To add a GPU, see docs/how-to/add-a-gpu.md."
         )
 
     def model(self, name: str) -> GpuPredictor:

@@ -230,7 +230,7 @@ class HostAnswer:
 
 DIFFERENT_HOSTS = (
     "The pass is host-bound on {}. The GPUs were measured with different or unknown hosts. To compare them on "
-    "one host, give `--host NAME`."
+    "one host, run `clockwatt calibrate --host NAME` on it, then add `--host NAME`."
 )
 """Message of `different_hosts`, with a field for the GPUs."""
 

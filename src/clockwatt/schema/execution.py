@@ -231,8 +231,8 @@ def _part(word: str, text: str) -> tuple[str, str]:
             "Call torch.utils.checkpoint in its forward, and name that network."
         )
     raise ClockwattError(
-        f"precision {named} is not supported. Choose a precision ({_listed(PRECISIONS)}), and append +channels_last "
-        f"for that layout; networks run in {_listed(MODES)} mode, such as tf32+compile."
+        f"precision {named} is not supported. Choose {_listed(PRECISIONS)}; append +channels_last or a mode: "
+        f"{_listed([f'+{mode}' for mode in MODES if mode != EAGER])}."
     )
 
 

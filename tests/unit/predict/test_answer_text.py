@@ -48,7 +48,7 @@ def test_an_interval_is_in_the_unit_of_its_size():
             (70, 68, 76, 90),
             True,
             False,
-            "90 GiB (89–92) reserved, of 80 GiB: fits, but PyTorch must free unused blocks, which takes time.",
+            "90 GiB (89–92) reserved, of 80 GiB: fits, but PyTorch must free cached blocks, which takes time.",
         ),
     ],
 )

@@ -143,7 +143,7 @@ def test_the_command_names_the_optimizer_and_the_size_that_does_not_fit(capsys):
         with pytest.raises(SystemExit):
             app(["fit-memory", *arguments, "--optimizer", optimizer], prog_name="clockwatt")
         size, refused, state = re.search(
-            rf"fit: (\d+) predicted.*Refused: layers = (\d+): does not fit\.\nOptimizer: {optimizer}, with (.*) of",
+            rf"fit: (\d+) predicted.*size tried: layers = (\d+): does not fit\.\nOptimizer: {optimizer}, with (.*) of",
             capsys.readouterr().out,
             re.DOTALL,
         ).groups()

@@ -221,7 +221,7 @@ def test_a_command_that_takes_long_says_that_it_works(ask, monkeypatch):
 def test_a_single_host_is_no_range(ask):
     printed = " ".join(ask("predict", *NETWORK, "--gpu", "a30", "--point", "sm1200")[1].split())
     assert "Host-bound: the CPU launches kernels more slowly than the GPU runs them." in printed
-    assert "To predict for your host, run `clockwatt calibrate --host NAME` on it." in printed
+    assert "To predict for your host, run `clockwatt calibrate --host NAME` on it, then add `--host NAME`." in printed
 
 
 def test_where_no_law_leads_nothing_is_answered(ask):

@@ -55,7 +55,7 @@ def test_what_is_at_its_default_is_left_out_of_the_text(text, canonical):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("fp8", "'fp8' is not supported. Choose a precision"),
+        ("fp8", "'fp8' is not supported. Choose tf32-conv"),
         ("bf16+max-autotune", "'max-autotune' is not supported"),
         ("tf32+compile+cuda_graph", "compile and cuda_graph are both a mode"),
         ("tf32+fp32", "tf32 and fp32 are both a precision"),
