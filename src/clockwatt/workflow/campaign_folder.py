@@ -10,7 +10,7 @@ from clockwatt.errors import ClockwattError
 from clockwatt.io.output import told_as_output
 from clockwatt.io.resources import workflow_folder
 
-SNAKEFILE = '''"""The campaign of config/config.yaml, by the rules of the clockwatt beside this Snakemake."""
+SNAKEFILE = '''"""The campaign of config/config.yaml, with the rules of the installed clockwatt."""
 
 from clockwatt.io.resources import workflow_folder
 
@@ -23,7 +23,7 @@ localrules:
 
 
 rule campaign:
-    """Everything that the campaign gives; the targets of the rules are all, measure_all and fit_all."""
+    """Make all results of the campaign. Other targets: all, measure_all, fit_all."""
     default_target: True
     input:
         rules.all.input,
