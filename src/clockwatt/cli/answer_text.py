@@ -41,7 +41,7 @@ _INTERVALS = {
     "measured operations.",
     "student_t_of_measured": "90 % intervals if errors are normal, from only {networks} networks that were composed "
     "from measured operations; calibration needs 9.",
-    "operations": "90 % intervals if errors are normal and all operations share a quarter of them.",
+    "operations": "90 % intervals, not calibrated: errors are assumed to be normal and correlated.",
     "none": "No interval is known.",
 }
 

@@ -40,10 +40,10 @@ def print_record(summary: dict[str, Any], folder: Path) -> None:
         console.print("[red]VIRTUAL GPU: nothing was measured on real hardware.[/red]")
     for run in summary["runs"]:
         ending = run["ending"] or "cut off"
-        processor = "" if run["processor_s"] is None else f", processors {quantity(run['processor_s'], 's')}"
+        processor = "" if run["processor_s"] is None else f", CPU time {quantity(run['processor_s'], 's')}"
         memory = _bytes(run["memory_max_bytes"])
         console.print(
-            f"Run {run['number']}: {ending} after {quantity(run['time_s'], 's')}{processor}, memory {memory}."
+            f"Run {run['number']}: {ending} after {quantity(run['time_s'], 's')}{processor}, host memory {memory}."
         )
         for note in run["notes"]:
             console.print(f"[yellow]  {escape(note)}[/yellow]")
@@ -142,8 +142,8 @@ _ROWS: tuple[tuple[str, Callable[[dict[str, Any]], str]], ...] = (
     ("mean power", _number("power_mean_w", "W", 1)),
     ("peak power", _number("power_max_w", "W", 1)),
     ("power limit", _number("power_limit_w", "W")),
-    ("idle, before", _idle),
-    ("idle, with its context", _number("power_idle_with_context_w", "W", 1)),
+    ("idle power, before the run", _idle),
+    ("idle power, context open", _number("power_idle_with_context_w", "W", 1)),
     ("temperature, start / mean / peak",
      _range("temperature_start_c", "temperature_mean_c", "temperature_max_c", unit="°C")),
     ("SM clock, least / median / most",

@@ -159,7 +159,7 @@ def show_best_points(
     if as_json:
         print(json.dumps([best.to_dict() for best in found], indent=2))
         return
-    print("Operating point of least measured energy. For all points: `clockwatt show NETWORK`.")
+    print("Operating point of least measured energy. For all points: `clockwatt show NETWORK --precision PRECISION`.")
     for best in found[:most]:
         line = (
             f"  {re.sub('-b?float(16|32)$', '', best.network_id)}, {best.pass_}, {best.execution.words}, "

@@ -128,7 +128,7 @@ def _imported(name: str) -> Constructor:
     except (*FAULTS, SyntaxError, SystemExit) as error:  # a script ends when it is imported
         raise NetworkError(
             f"network {name}: module {module_name!r} cannot be imported ({summary(error)}). "
-            f"It is looked for in {here} and among the installed packages."
+            f"Python searched {here} and the installed packages."
         ) from error
     found = getattr(module, "__file__", None)
     if file is not None and (found is None or Path(found).resolve() != file):

@@ -54,7 +54,7 @@ def create(target: Path) -> list[Path]:
         If the folder cannot be written.
     """
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise ClockwattError(f"{target}: is not a new or empty folder. Give one.")
+        raise ClockwattError(f"{target}: is not a new or empty folder. Give a new one.")
     made = not target.exists()
     with told_as_output(target):
         target.mkdir(parents=True, exist_ok=True)
