@@ -189,3 +189,9 @@ def test_measuring_starts_without_pandas_and_scipy() -> None:
     code += "print({'matplotlib', 'pandas', 'scipy', 'sklearn'} & {*sys.modules})"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout == "set()\n"
+
+
+def test_planning_starts_without_what_draws_figures() -> None:
+    code = "import sys, clockwatt.workflow.plan_studies; print({'matplotlib', 'scipy'} & {*sys.modules})"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout == "set()\n"

@@ -29,8 +29,7 @@ from clockwatt.io.progress import say
 from clockwatt.measure.bench.interface import BenchLostError
 from clockwatt.measure.card import measure_card
 from clockwatt.schema.records import MEASUREMENT_SCHEMA
-from clockwatt.studies.survey.measured_programs import networks, operations
-from clockwatt.studies.survey.spread import named
+from clockwatt.studies.survey.measured_programs import named, networks, operations
 
 _REASON = b"not_measured"
 _SERIAL = b"serial"

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Mapping
 from typing import Any
 
-from clockwatt.config import SurveyStudyConfig
+import pyarrow as pa
+
+from clockwatt.config import NetworkConfig, SurveyStudyConfig
+from clockwatt.measure.card import FLOP_PER_BYTE
 from clockwatt.measure.reference_operations import matrix_product, memory_copy
 from clockwatt.schema.records import OperationRow
 
@@ -24,6 +29,8 @@ NETWORKS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 PROGRAM_S = 4
 """About how long a program takes on a large card."""
+PROGRAMS = b"programs"
+"""Key of the metadata of `named`."""
 
 
 def operations(study: SurveyStudyConfig) -> dict[str, OperationRow]:
@@ -39,3 +46,16 @@ def operations(study: SurveyStudyConfig) -> dict[str, OperationRow]:
 def networks(study: SurveyStudyConfig) -> list[Mapping[str, Any]]:
     """Return the networks that the survey measures on each card, as entries of a campaign."""
     return [NETWORKS[name] for name in study.programs if name in NETWORKS]
+
+
+def named(measurements: pa.Table, study: SurveyStudyConfig) -> pa.Table:
+    """Return measurements of `measure_card` with name and FLOP per byte of each program in the metadata."""
+    about = measurements.schema.metadata or {}
+    of_subject = json.loads(about.get(FLOP_PER_BYTE, b"{}"))
+    names = {row.operation_id: name for name, row in operations(study).items()} | {
+        NetworkConfig.model_validate(entry).network_id: name
+        for name, entry in NETWORKS.items()
+        if name in study.programs
+    }
+    programs = {subject: [name, of_subject.get(subject, math.nan)] for subject, name in names.items()}
+    return measurements.replace_schema_metadata(about | {PROGRAMS: json.dumps(programs).encode()})

@@ -15,23 +15,19 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 import pyarrow.parquet as pq
 from matplotlib.figure import Figure
 
-from clockwatt.config import NetworkConfig, SurveyStudyConfig
 from clockwatt.figures import style
 from clockwatt.gpu.interface import SW_POWER_CAP, THROTTLE_REASONS
 from clockwatt.gpu.specs import spec_or_none
 from clockwatt.io import files
-from clockwatt.measure.card import FLOP_PER_BYTE
 from clockwatt.measure.reference_operations import anchors
 from clockwatt.schema.execution import ExecutionSettings
 from clockwatt.schema.records import MEASUREMENT_SCHEMA, MEASUREMENT_VERSION, OK
-from clockwatt.studies.survey.measured_programs import NETWORKS, operations
+from clockwatt.studies.survey.measured_programs import PROGRAMS
 from clockwatt.studies.survey.observations import last_shared_position
 
-_PROGRAMS = b"programs"
 _FIXED = ("ReLU, small", "ReLU", "softmax", "linear, small", "linear")
 """Names of the reference operations."""
 _POWER_LIMIT = THROTTLE_REASONS[SW_POWER_CAP]
@@ -43,19 +39,6 @@ _AT_LIMIT = 0.9
 """Least share of the limit that a measurement draws at the limit: bursts of short kernels meet it far below."""
 LIMITS = ("power limit", "compute", "memory", "host", "not known")
 """What limits a program."""
-
-
-def named(measurements: pa.Table, study: SurveyStudyConfig) -> pa.Table:
-    """Return measurements of `measure_card` with name and FLOP per byte of each program in the metadata."""
-    about = measurements.schema.metadata or {}
-    of_subject = json.loads(about.get(FLOP_PER_BYTE, b"{}"))
-    names = {row.operation_id: name for name, row in operations(study).items()} | {
-        NetworkConfig.model_validate(entry).network_id: name
-        for name, entry in NETWORKS.items()
-        if name in study.programs
-    }
-    programs = {subject: [name, of_subject.get(subject, np.nan)] for subject, name in names.items()}
-    return measurements.replace_schema_metadata(about | {_PROGRAMS: json.dumps(programs).encode()})
 
 
 def of_cards(paths: Iterable[Path]) -> pd.DataFrame:
@@ -76,7 +59,7 @@ def of_cards(paths: Iterable[Path]) -> pd.DataFrame:
     tables = []
     for path in paths:
         table = files.read_table(path, MEASUREMENT_SCHEMA, _COLUMNS)
-        names |= json.loads((pq.read_schema(path).metadata or {}).get(_PROGRAMS, b"{}"))
+        names |= json.loads((pq.read_schema(path).metadata or {}).get(PROGRAMS, b"{}"))
         tables.append(table.to_pandas())
     rows, names = pd.concat(tables, ignore_index=True), names | fixed
     usable = (
