@@ -34,6 +34,8 @@ _OLDER_CUBLAS_BYTES = 8320 * 2**10
 CUBLASLT_BYTES = 2**20
 """PyTorch's default of `CUBLASLT_WORKSPACE_SIZE`, in bytes."""
 
+FRAGMENTATION = "fragmentation"
+"""Part of what is allocated: ends of blocks that are larger than asked for, and too small to be split off."""
 _STREAM, _CAPTURE, _UNCOMPILED = (
     json.dumps({"kind": kind}, separators=(",", ":")) for kind in (STREAM, CAPTURE, UNCOMPILED)
 )
@@ -55,7 +57,7 @@ class PassMemory:
     used_bytes
         What PyTorch does not count: the CUDA context, and what other processes hold.
     parts
-        What is allocated at the peak, by `MEMORY_KINDS`; the sum is `allocated_bytes`.
+        What is allocated at the peak, by `MEMORY_KINDS`, and `FRAGMENTATION`; the sum is `allocated_bytes`.
     gpu_bytes
         Memory of the GPU; None if it is not known.
     fits
@@ -115,6 +117,7 @@ def pass_memory(
     peak_row = replay(allocator, events, sizes, {})
     modules = _alive(events, sizes, peak_row)
     parts = {kind: sum(size for (_, one), size in modules.items() if one == kind) for kind in MEMORY_KINDS}
+    parts[FRAGMENTATION] = allocator.peak_allocated - sum(parts.values())
     tf32 = execution.cudnn_tf32 or execution.dtype != "float32"
     eager = execution.compiled and any(event.call == _UNCOMPILED for event in events)
     low, high = _errors()[error_group(pass_, tf32=tf32, compiled=execution.compiled, eager=eager)]

@@ -11,7 +11,14 @@ from clockwatt.gpu.specs import find_spec
 from clockwatt.operations.networks import NetworkError
 from clockwatt.operations.trace import memory as memory_trace
 from clockwatt.operations.trace.memory import record_memory
-from clockwatt.predict.memory import CachingAllocator, DoesNotFitError, column_sum_bytes, pass_memory, workspace_bytes
+from clockwatt.predict.memory import (
+    FRAGMENTATION,
+    CachingAllocator,
+    DoesNotFitError,
+    column_sum_bytes,
+    pass_memory,
+    workspace_bytes,
+)
 from clockwatt.schema.execution import TF32
 from clockwatt.schema.records import ACTIVATIONS, CAPTURE, PARAMETERS, MemoryRow
 
@@ -143,6 +150,13 @@ def test_the_peak_consists_of_what_is_alive_then():
     assert memory.modules["layer", ACTIVATIONS] == 4 * MIB
     assert memory.allocated_low_bytes <= memory.allocated_bytes <= memory.allocated_high_bytes
     assert memory.fits
+
+
+def test_ends_of_blocks_that_are_not_split_off_are_a_part_of_the_peak():
+    rows = [MemoryRow(0, 19 * MIB, ACTIVATIONS, "layer")]
+    memory = pass_memory(rows, pass_="inference", execution=TF32, spec=find_spec("h200"))
+    assert (memory.parts[ACTIVATIONS], memory.parts[FRAGMENTATION]) == (19 * MIB, MIB)
+    assert sum(memory.parts.values()) == memory.allocated_bytes == 20 * MIB
 
 
 def test_what_fits_only_once_cached_segments_are_given_back_fits():
