@@ -111,6 +111,14 @@ def test_without_a_network_a_gpu_and_a_pass_are_kept_to(show):
     assert json.loads(show("--gpu", "v100", "--json")) != found
 
 
+def test_python_shows_the_same_without_a_network(show, made):
+    predictors = clockwatt.load(made.predictors, catalogue_dir=made.catalogue, validation_dir=made.validation)
+    for asked, options in (({}, []), ({"gpu": "v100", "training": True}, ["--gpu", "v100", "--pass", "training"])):
+        assert predictors.show(**asked).to_dict("records") == json.loads(show(*options, "--json"))
+    with pytest.raises(ClockwattError, match=r"^precision needs a network"):
+        predictors.show(precision="bf16")
+
+
 def test_bars_reach_from_the_least_to_the_most():
     assert bars([1.0, 2.0, 3.0, 8.0]) == "▁▂▃█"
     assert bars([5.0, 5.0]) == "▁▁"

@@ -52,14 +52,16 @@ def layers(
     profiled = None
     if trace is not None:
         from clockwatt.operations.trace.trace import called_modules
+        from clockwatt.predict.all_gpus import with_measured
         from clockwatt.telemetry.recording.module_times import module_times
 
         profiled = module_times(trace, called_modules(predictors.network(request), request.pass_))
-        table = _with_measured(table, profiled.seconds, depth)
+        table = with_measured(table, profiled.seconds, depth)
     if csv is not None:
         write_text(table.to_csv(), csv)
     if as_json:
-        print(json.dumps(json.loads(table.reset_index().to_json(orient="records")), indent=2))
+        rows = table.reset_index().astype(object)
+        print(json.dumps(rows.where(rows.notna(), None).to_dict("records"), indent=2))
         return
     print(headline(answer))
     print_layers(table)
@@ -77,14 +79,6 @@ def layers(
         print(f"About {binary(rest)} are workspaces and temporary tensors, which belong to no module.")
     for warning in warnings_of([answer]):
         print(f"Warning: {warning}")
-
-
-def _with_measured(table: pd.DataFrame, seconds: pd.Series, depth: int | None) -> pd.DataFrame:
-    """Add `measured_device_s` of a trace; what only the trace has gets a row of its own."""
-    names = [".".join(str(path).split(".")[:depth]) for path in seconds.index]
-    measured = seconds.groupby(names, sort=False).sum()
-    rows = [*table.index, *(name for name in measured.index if name not in table.index)]
-    return table.reindex(rows).rename_axis("module").assign(measured_device_s=measured.reindex(rows))
 
 
 def _print_measured(table: pd.DataFrame, profiled: ModuleTimes) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,7 +27,6 @@ from clockwatt.cli.printing import (
 )
 from clockwatt.cli.request_options import NETWORK, TRAINING, request_command
 from clockwatt.cli.tables import print_whole, table_of
-from clockwatt.errors import ClockwattError, RequestError
 from clockwatt.schema import layout
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from clockwatt.predict.answer import Answer
     from clockwatt.predict.answerer import OnGpu, Overview
+    from clockwatt.predict.gpu_predictor import BestPoint
     from clockwatt.predict.request import Request
 
 _BARS = "▁▂▃▄▅▆▇█"
@@ -42,12 +43,6 @@ _POINT = 12
 """Columns of an operating point, such as `sm1440 *`; longer ones take several lines."""
 _FEWEST_POINTS = 2
 """From which there is something to draw against the clock."""
-_OF_A_NETWORK = {
-    "relative_to": "relative_to", "inputs": "input", "points": "point", "precision": "precision",
-    "input_dtype": "input_dtype", "input_below": "input_below", "assume_branch": "assume_branch",
-    "cache_length": "cache_length", "host": "host", **{name: name for name in TRAINING},
-}  # fmt: skip
-"""Fields of a request that need a network, and their options."""
 
 
 @request_command(
@@ -72,19 +67,17 @@ def show(
     verbose: Verbose = False,
 ) -> None:
     """Show time, power and energy at all operating points."""
+    from clockwatt.predict.all_gpus import least_energy
     from clockwatt.predict.api import load
 
-    pass_ = request.pass_ if "pass_" in request.model_fields_set else None
     if request.network is None:
-        defaults = type(request)()
-        for field, option in _OF_A_NETWORK.items():
-            if getattr(request, field) != getattr(defaults, field):
-                raise RequestError(f"{{{option}}} needs a network. Name one, or leave the option out.")
         folder = load().validation_dir if results is None else results / layout.VALIDATION
-        show_best_points(folder, most, as_json=as_json, gpus=request.gpus, pass_=pass_)
+        _print_least_energy(least_energy(folder, request), most, as_json=as_json)
         return
     predictors = load(None if results is None else results / layout.PREDICTORS)
-    both = pass_ is None and request.cache_length is None  # a step of decoding is no training step
+    both = (
+        "pass_" not in request.model_fields_set and request.cache_length is None
+    )  # a step of decoding is no training step
     shown = predictors.overviews(request, config.PASSES if both else [request.pass_])
     if as_json:
         print(json.dumps([one.to_dict() for one in shown], indent=2))
@@ -130,32 +123,8 @@ def _table(gpu: OnGpu, *, verbose: bool) -> Table:
     return table
 
 
-def show_best_points(
-    validation_dir: Path,
-    most: int,
-    *,
-    as_json: bool,
-    gpus: tuple[str, ...] = (),
-    pass_: str | None = None,
-) -> None:
-    """Where each network that was measured whole took least energy; on a terminal the first `most` of them.
-
-    On some GPUs or in one pass alone, if they are given.
-
-    Raises
-    ------
-    DataFileError
-        If nothing was validated, or the file is damaged.
-    ClockwattError
-        If no network was measured there.
-    """
-    from clockwatt.predict.gpu_predictor import best_points
-
-    everywhere = best_points(validation_dir)
-    found = [best for best in everywhere if (not gpus or best.gpu in gpus) and pass_ in (None, best.pass_)]
-    if everywhere and not found:
-        known = ", ".join(sorted({f"{best.gpu} in {best.pass_}" for best in everywhere}))
-        raise ClockwattError(f"no network was measured whole there; some were on {known}.")
+def _print_least_energy(found: Sequence[BestPoint], most: int, *, as_json: bool) -> None:
+    """Print where networks took least energy; as text, the first `most` of them."""
     if as_json:
         print(json.dumps([best.to_dict() for best in found], indent=2))
         return

@@ -28,7 +28,7 @@ from clockwatt.predict.answerer import (
 )
 from clockwatt.predict.description import known_settings, shipped_catalogue
 from clockwatt.predict.features import settings_of
-from clockwatt.predict.gpu_predictor import BulkPredictor, GpuPredictor
+from clockwatt.predict.gpu_predictor import BestPoint, BulkPredictor, GpuPredictor, best_points
 from clockwatt.predict.hosts import HostProfile
 from clockwatt.predict.models.predictors import TARGETS
 from clockwatt.predict.recommend import Limits, Recommendation
@@ -440,6 +440,27 @@ class AllGpus:
         return self.models[label] if label in self.models else self.shipped[label]
 
 
+def least_energy(validation_dir: Path, request: Request) -> list[BestPoint]:
+    """Return where each network that was measured whole took least energy, on the GPUs and in the pass of a request.
+
+    Raises
+    ------
+    DataFileError
+        If nothing was validated, or the file is damaged.
+    ClockwattError
+        If no network was measured there, or the request has what needs a network.
+    """
+    for name in request.model_dump(exclude_defaults=True).keys() - {"gpus", "pass_"}:
+        raise RequestError(f"{{{name}}} needs a network. Name one, or leave it out.")
+    pass_ = request.pass_ if "pass_" in request.model_fields_set else None
+    everywhere = best_points(validation_dir)
+    found = [best for best in everywhere if best.gpu in (request.gpus or best.gpu) and pass_ in (None, best.pass_)]
+    if everywhere and not found:
+        known = ", ".join(sorted({f"{best.gpu} in {best.pass_}" for best in everywhere}))
+        raise ClockwattError(f"no network was measured whole there; some were on {known}.")
+    return found
+
+
 def _is_product(name: str, gpu_name: str) -> bool:
     """Return whether a product name, such as `NVIDIA H200`, is that of a measured GPU."""
     try:
@@ -490,7 +511,7 @@ def layers(answer: Answer, forward: Answer | None = None, depth: int | None = No
     """
     if not isinstance(answer.detail, OperationCosts) or not answer.detail.traced.is_network:
         raise RequestError("layers needs a network: give one instead of {operations}.")
-    if depth is not None and (not isinstance(depth, Integral) or depth < 1):
+    if depth is not None and (isinstance(depth, bool) or not isinstance(depth, Integral) or depth < 1):
         raise RequestError(f"{{depth}} {depth!r}: give a whole number of 1 or more.")
     table = _shares(answer, answer.detail, depth)
     for name, low, high in (("time_s", "time_s_low", "time_s_high"), ("energy_j", "energy_j_low", "energy_j_high")):
@@ -508,6 +529,14 @@ def layers(answer: Answer, forward: Answer | None = None, depth: int | None = No
         table["backward_s"] = np.where(steps, 0.0, table["time_s"] - table["forward_s"])
     table["memory_bytes"] = _memory(answer, table.index, depth)
     return table[list(COLUMNS)]
+
+
+def with_measured(table: pd.DataFrame, seconds: pd.Series, depth: int | None) -> pd.DataFrame:
+    """Add `measured_device_s`, times by module of a trace; what only the trace has gets a row of its own."""
+    names = [".".join(str(path).split(".")[:depth]) for path in seconds.index]
+    measured = seconds.groupby(names, sort=False).sum()
+    rows = [*table.index, *(name for name in measured.index if name not in table.index)]
+    return table.reindex(rows).rename_axis("module").assign(measured_device_s=measured.reindex(rows))
 
 
 def _shares(answer: Answer, detail: OperationCosts, depth: int | None) -> pd.DataFrame:

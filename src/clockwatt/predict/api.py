@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import math
 import os
 import reprlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,9 +12,11 @@ from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
+
 from clockwatt.config import NetworkConfig, OperatingPoint, Pass
 from clockwatt.errors import ClockwattError, DataFileError, RequestError
-from clockwatt.predict.all_gpus import AllGpus
+from clockwatt.predict.all_gpus import AllGpus, least_energy, with_measured
 from clockwatt.predict.answer import Answer, to_frame
 from clockwatt.predict.answerer import Overview
 from clockwatt.predict.description import shipped_catalogue, shipped_predictors, shipped_validation
@@ -30,10 +31,9 @@ from clockwatt.predict.tracing import NetworkTracer, TracedNetwork, trace_sizes,
 from clockwatt.schema import layout
 from clockwatt.schema.execution import ExecutionSettings
 from clockwatt.schema.records import INFERENCE, TRAINING
+from clockwatt.telemetry.recording.module_times import module_times
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from clockwatt.operations.instances import Instance
 
 _OF_COUNTS = ("counts", "node_counts", "node_links", "strategies", "links", "microbatches", "schedule")
@@ -66,8 +66,6 @@ _OF_ALL = (
     *("input_dtype", "input_below", "assume_branch", "cache_length"),
 )
 """Fields that every question reads; a new field is refused until it is named here or by the question."""
-
-_OF_TORCH = "torch."
 
 RESULTS = Path("results")
 """Results of a campaign where nobody says otherwise."""
@@ -236,7 +234,7 @@ class Predictors(AllGpus):
         network: Any = None,
         inputs: Any = None,
         *,
-        limits: Limits = Limits(),
+        limits: Limits | None = None,
         **question: Any,
     ) -> Recommendation | ParallelRecommendation:
         """Say on which GPU, at which operating point and under which execution settings a pass costs least.
@@ -260,9 +258,12 @@ class Predictors(AllGpus):
         ClockwattError
             As `predict`, or if nothing keeps to the limits.
         """
-        if not isinstance(limits, Limits):
+        if not isinstance(limits, Limits | None):
             raise RequestError(f"limits {limits!r}: give clockwatt.Limits(max_slowdown=0.1, power_cap_w=300).")
-        question |= {name: value for name, value in asdict(limits).items() if value != math.inf}
+        if limits is not None:
+            for name in [name for name in asdict(limits) if question.get(name) is not None]:
+                raise RequestError(f"limits and {name}: give one or the other, such as limits=Limits({name}=…).")
+            question |= asdict(limits)
         if (several := question.get("precision")) == ALL_PRECISIONS or isinstance(several, list | tuple):
             question["precisions"] = question.pop("precision")
         given = _Question.of(network, inputs, ("relative_to", *_OF_A_CHOICE, *_OF_COUNTS), **question)
@@ -300,7 +301,8 @@ class Predictors(AllGpus):
 
     def layers(
         self, network: Any = None, inputs: Any = None, *, gpu: str | None = None,
-        point: str | OperatingPoint = "default", depth: int | None = None, **question: Any,
+        point: str | OperatingPoint = "default", depth: int | None = None, trace: str | Path | None = None,
+        **question: Any,
     ) -> pd.DataFrame:  # fmt: skip
         """Share the time, energy and memory of a pass among the modules of its network.
 
@@ -310,21 +312,32 @@ class Predictors(AllGpus):
             As for `predict`.
         depth
             Modules below so many levels are part of the one that holds them; None for all levels.
+        trace
+            Trace of torch.profiler with stacks, to compare with.
 
         Returns
         -------
         pandas.DataFrame
-            See `all_gpus.layers`.
+            See `all_gpus.layers`; with a trace also `measured_device_s`, the time of the CPU if it has no kernels.
 
         Raises
         ------
         ClockwattError
-            As `predict`.
+            As `predict`, or if the trace is of another network.
         """
         for name in question.keys() & {"gpus", "points"}:
             raise RequestError(f"{name}: layers takes one {name[:-1]}.")
+        if not isinstance(trace, str | os.PathLike | None):
+            raise RequestError(f"trace {trace!r}: give a file that torch.profiler wrote.")
         given = _Question.of(network, inputs, gpu=gpu, point=point, **question)
-        return self.ask_layers(given.request, lambda pass_: given.trace(self, pass_), depth=depth)[1]
+        table = self.ask_layers(given.request, lambda pass_: given.trace(self, pass_), depth=depth)[1]
+        if trace is None:
+            return table
+        from clockwatt.operations.trace.trace import called_modules
+
+        build = None if given.instance is None else given.instance.on_meta
+        modules = called_modules(given.network(self), given.request.pass_, build)
+        return with_measured(table, module_times(Path(trace), modules).seconds, depth)
 
     def fit_memory(
         self, network: Any = None, inputs: Any = None, *, gpu: str | None = None, dimension: Dimension = "batch",
@@ -354,7 +367,9 @@ class Predictors(AllGpus):
         ClockwattError
             As `predict`; if not even the smallest size fits, or the network has no such dimension.
         """
-        for name in question.keys() & {"gpus", "point", "points", "host", "operations"}:
+        if "gpus" in question:
+            raise RequestError("gpus: fit_memory takes one gpu.")
+        for name in question.keys() & {"point", "points", "host", "operations"}:
             raise RequestError(f"{name} is not of fit_memory: leave it out.")
         if dimension not in DIMENSIONS:
             raise RequestError(f"{{dimension}} {dimension!r}: choose {', '.join(DIMENSIONS[:-1])} or {DIMENSIONS[-1]}.")
@@ -363,8 +378,10 @@ class Predictors(AllGpus):
         given = _Question.of(network, inputs, gpu=gpu, **question)
         return largest_of(self, given.request, dimension, other_bytes=int(other_bytes), instance=given.instance)[0]
 
-    def show(self, network: Any = None, inputs: Any = None, **question: Any) -> Overview:
+    def show(self, network: Any = None, inputs: Any = None, **question: Any) -> Overview | pd.DataFrame:
         """Answer for a pass on every GPU at every operating point that was measured.
+
+        Without a network, return a data frame: where each network that was measured whole took least energy.
 
         Parameters
         ----------
@@ -377,6 +394,8 @@ class Predictors(AllGpus):
             As `predict`.
         """
         given = _Question.of(network, inputs, ("relative_to",), **question)
+        if network is None and given.request.operations is None:
+            return pd.DataFrame([best.to_dict() for best in least_energy(self.validation_dir, given.request)])
         return self.overviews(given.request, trace=lambda pass_: given.trace(self, pass_))[0]
 
 
@@ -405,7 +424,7 @@ def recommend(network: Any = None, inputs: Any = None, **question: Any) -> Recom
     return _loaded(_campaign_version()).recommend(network, inputs, **question)
 
 
-def show(network: Any = None, inputs: Any = None, **question: Any) -> Overview:
+def show(network: Any = None, inputs: Any = None, **question: Any) -> Overview | pd.DataFrame:
     """Show with the campaign in results/, or with the predictors that are shipped; see `Predictors.show`."""
     return _loaded(_campaign_version()).show(network, inputs, **question)
 
@@ -419,6 +438,15 @@ def _campaign_version() -> tuple[Path, int]:
     """The campaign of the working directory, and when it was fitted."""
     path = Path.cwd() / RESULTS / layout.PREDICTORS / layout.METRICS_FILE
     return path, path.stat().st_mtime_ns if path.exists() else 0
+
+
+def _named(given: Any) -> Any:
+    """Return the name of a dtype or an optimizer, such as `torch.bfloat16`, or of each of several; else itself."""
+    if isinstance(given, list | tuple):
+        return tuple(map(_named, given))
+    if isinstance(given, type):
+        return given.__name__
+    return str(given).rpartition(".")[2] if str(given).startswith("torch.") else given
 
 
 @dataclass(frozen=True)
@@ -453,10 +481,7 @@ class _Question:
             raise RequestError("gpu and gpus, point and points: give one of them.")
         fields["gpus"] = gpus or gpu
         points = points or point
-        if str(precision := fields.get("precision")).startswith(_OF_TORCH):  # as torch.bfloat16
-            fields["precision"] = str(precision).removeprefix(_OF_TORCH)
-        if isinstance(optimizer := fields.get("optimizer"), type):  # as torch.optim.AdamW
-            fields["optimizer"] = optimizer.__name__
+        fields |= {name: _named(fields[name]) for name in fields.keys() & {"precision", "precisions", "optimizer"}}
         if training not in (None, True, False):
             raise RequestError(f"training {training!r}: give True or False.")
         if training is not None:

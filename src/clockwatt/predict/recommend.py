@@ -29,7 +29,7 @@ from clockwatt.predict.evaluation.errors import objective_of
 from clockwatt.predict.gpu_predictor import GpuPredictor
 from clockwatt.predict.hosts import HostAnswer, HostProfile, different_hosts
 from clockwatt.predict.models.training_data import ENERGY
-from clockwatt.predict.request import Request
+from clockwatt.predict.request import Request, slowdown
 from clockwatt.predict.tracing import TracedNetwork
 from clockwatt.schema import layout
 from clockwatt.schema.execution import TF32, ExecutionSettings
@@ -50,34 +50,35 @@ class Limits:
     Attributes
     ----------
     max_slowdown
-        How much slower than the fastest candidate; 0.1 is 10 %.
+        How much slower than the fastest candidate: 0.1 or `10%`.
     power_cap_w
         Highest mean power over a pass.
 
     Raises
     ------
     RequestError
-        If one is no number of 0 or more.
+        If one is no number of 0 or more; if `max_slowdown` is above 1, and no text with a percent sign.
     """
 
-    max_slowdown: float = math.inf
+    max_slowdown: float | str = math.inf
     power_cap_w: float = math.inf
 
     def __post_init__(self) -> None:
-        for name, value in (("max_slowdown", self.max_slowdown), ("power_cap_w", self.power_cap_w)):
-            if not isinstance(value, Real) or not value >= 0:
-                raise RequestError(f"limits: {name} is a number of 0 or more, such as 0.1 for 10 %, not {value!r}.")
+        slowdown(self.max_slowdown)
+        cap_w = self.power_cap_w
+        if isinstance(cap_w, bool) or not isinstance(cap_w, Real) or not cap_w >= 0:
+            raise RequestError(f"{{power_cap_w}} {cap_w!r}: give a number of 0 or more.")
 
     @classmethod
     def of(cls, request: Request) -> Self:
         """Return the limits of a request."""
-        given = {"max_slowdown": request.max_slowdown, "power_cap_w": request.power_cap_w}
+        given: dict[str, Any] = {"max_slowdown": request.max_slowdown, "power_cap_w": request.power_cap_w}
         return cls(**{name: value for name, value in given.items() if value is not None})
 
     def keeps(self, time_s: float, power_w: float | None, fastest_s: float) -> bool:
         """Return whether a candidate is within the limits; unknown power exceeds any cap."""
         in_power = math.isinf(self.power_cap_w) or (power_w is not None and power_w <= self.power_cap_w)
-        return time_s <= fastest_s * (1 + self.max_slowdown) and in_power
+        return time_s <= fastest_s * (1 + slowdown(self.max_slowdown)) and in_power
 
     def refusal(self, candidates: Sequence[tuple[float, float | None, str]], fastest_s: float) -> str:
         """Return why no candidate meets the limits, and which to raise; each is a time, a mean power and a place."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import difflib
 import functools
 import json
+import math
 import re
 import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 import pandas as pd
@@ -144,7 +145,7 @@ class Request(Model):
     microbatches: int = Field(4, ge=1, le=1024)
     schedule: str = SCHEDULES[0]
     objective: Literal["time", "energy", "edp"] = "energy"
-    max_slowdown: float | None = None
+    max_slowdown: float | str | None = None
     power_cap_w: float | None = None
     measure_missing: str | None = None
     measure_whole: bool = False
@@ -176,8 +177,10 @@ class Request(Model):
                 given[name] = (given[name],)
             elif not isinstance(given[name], list | tuple):
                 raise RequestError(f"{{{name}}} {given[name]!r}: give a string, or several.")
-        if isinstance(given.get("max_slowdown"), str):
-            given["max_slowdown"] = _slowdown(given["max_slowdown"])
+        for name in [name for name, value in given.items() if isinstance(value, bool) and name in _NUMBERS]:
+            raise RequestError(f"{{{name}}} {given[name]}: give a number.")
+        if "max_slowdown" in given:
+            slowdown(given["max_slowdown"])
         for name in given.keys() & {"counts", "node_counts"}:
             if isinstance(given[name], Integral):
                 given[name] = (given[name],)
@@ -252,9 +255,8 @@ class Request(Model):
             raise RequestError("{cache_length} is for decoders given as hf:CONFIG.json.")
         if self.cache_length is not None and self.pass_ == TRAINING:
             raise RequestError("{cache_length} is one step of decoding, and no training step: leave one out.")
-        for name, value in (("max_slowdown", self.max_slowdown), ("power_cap_w", self.power_cap_w)):
-            if value is not None and not value >= 0:
-                raise RequestError(f"{{{name}}} is a number of 0 or more, such as 0.1 for 10 %, not {value!r}.")
+        if self.power_cap_w is not None and not self.power_cap_w >= 0:
+            raise RequestError(f"{{power_cap_w}} {self.power_cap_w}: give a number of 0 or more.")
 
     def _check_parallel(self) -> None:
         """Refuse a step on several GPUs that is incomplete, or no training step."""
@@ -415,6 +417,11 @@ class Request(Model):
         return {"input": typed["shape"], "input_dtype": dtype, "input_below": below}
 
 
+_NUMBERS = {
+    name for name, one in Request.model_fields.items() if {int, float} & {one.annotation, *get_args(one.annotation)}
+}
+
+
 @dataclass(frozen=True)
 class _Known:
     """The networks of a campaign."""
@@ -482,17 +489,18 @@ def _precisions(given: Sequence[Any]) -> dict[str, Any]:
     return {"precision": settings[0], "precisions": ()} if len(settings) == 1 else {"precisions": settings}
 
 
-def _slowdown(text: str) -> float:
-    """Read `10%` or `0.1`; RequestError if it is neither, or above 1 without a percent sign, which means percents."""
+def slowdown(given: Any) -> float:
+    """Read `10%` or 0.1; RequestError if it is neither, or above 1 without a percent sign, which means percents."""
+    text = str(given)
     try:
         value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     except ValueError:
         value = -1.0
     if not value >= 0:
-        raise RequestError(f"{{max_slowdown}} {text!r}: write 10% or 0.1.")
-    if value > 1 and not text.endswith("%"):
+        raise RequestError(f"{{max_slowdown}} {given!r}: write 10% or 0.1.")
+    if 1 < value < math.inf and not text.endswith("%"):
         raise RequestError(
-            f"{{max_slowdown}} {text!r}: would be {100 * value:g} %: write {text}%, or a number up to 1."
+            f"{{max_slowdown}} {given!r}: would be {100 * value:g} %: write {text}%, or a number up to 1."
         )
     return value
 

@@ -132,6 +132,18 @@ def test_what_is_no_network_or_no_input_is_one_message(predictors, network, inpu
 def test_limits_are_limits(predictors):
     with pytest.raises(clockwatt.ClockwattError, match=r"give clockwatt.Limits\(max_slowdown"):
         predictors.recommend("net24", INPUT, limits={"max_slowdown": 0.1})
+    of_percents, of_numbers, of_one = (
+        predictors.recommend("net24", INPUT, gpu="a30", objective="energy", **limits)
+        for limits in (
+            {"limits": clockwatt.Limits(max_slowdown="1%")},
+            {"limits": clockwatt.Limits(max_slowdown=0.01)},
+            {"max_slowdown": "1%", "limits": None},
+        )
+    )
+    assert of_percents == of_numbers == of_one
+    assert of_percents.allowed < len(of_percents.candidates)
+    slow = predictors.recommend("net24", INPUT, gpu="a30", limits=clockwatt.Limits(max_slowdown="900%"))
+    assert slow.allowed == len(slow.candidates)
 
 
 def test_a_gpu_goes_by_its_product_name(predictors):
@@ -163,9 +175,19 @@ def test_one_input_or_several_by_keyword(predictors):
 @pytest.mark.parametrize(
     ("ask", "message"),
     [
-        (lambda p: clockwatt.Limits(max_slowdown="10%"), "max_slowdown is a number .* not '10%'"),
-        (lambda p: clockwatt.Limits(max_slowdown=-1), "max_slowdown is a number of 0 or more"),
-        (lambda p: clockwatt.Limits(power_cap_w=float("nan")), "power_cap_w is a number of 0 or more"),
+        (lambda p: clockwatt.Limits(max_slowdown="10"), "max_slowdown '10': would be 1000 %: write 10%"),
+        (lambda p: clockwatt.Limits(max_slowdown=10), "max_slowdown 10: would be 1000 %: write 10%"),
+        (lambda p: clockwatt.Limits(max_slowdown=True), "max_slowdown True: write 10% or 0.1"),
+        (lambda p: clockwatt.Limits(max_slowdown=-1), "max_slowdown -1: write 10% or 0.1"),
+        (lambda p: clockwatt.Limits(power_cap_w=float("nan")), "power_cap_w nan: give a number of 0 or more"),
+        (lambda p: clockwatt.Limits(power_cap_w=True), "power_cap_w True: give a number of 0 or more"),
+        (lambda p: p.recommend("net24", INPUT, max_slowdown=10), "max_slowdown 10: would be 1000 %: write 10%"),
+        (lambda p: p.recommend("net24", INPUT, max_slowdown=True), "max_slowdown True: give a number"),
+        (lambda p: p.recommend("net24", INPUT, power_cap_w=True), "power_cap_w True: give a number"),
+        (
+            lambda p: p.recommend("net24", INPUT, limits=clockwatt.Limits(max_slowdown=0.1), max_slowdown=0.5),
+            "limits and max_slowdown: give one or the other",
+        ),
         (
             lambda p: p.recommend("net24", input=INPUT, objective="joule"),
             "objective joule: choose time, energy or edp",

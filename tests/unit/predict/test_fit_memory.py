@@ -88,6 +88,7 @@ def test_python_and_the_command_give_one_answer(predictors, capsys):
         ({"other_bytes": 0.5}, "other_bytes 0.5: give a whole number of bytes"),
         ({"point": "sm900"}, "point is not of fit_memory"),
         ({"gpu": None}, "gpu: give one GPU"),
+        ({"gpus": ["a30"]}, "gpus: fit_memory takes one gpu"),
     ],
 )
 def test_what_fit_memory_cannot_take_is_refused(predictors, asked, message):

@@ -120,9 +120,12 @@ class Product(torch.nn.Module):
         ((("resnet18", numpy.array(IMAGES)), {}), (("resnet18", IMAGES), {})),
         ((("resnet18", [torch.empty(IMAGES)]), {}), (("resnet18", IMAGES), {})),
         ((("resnet18", IMAGES), {"precision": torch.bfloat16}), (("resnet18", IMAGES), {"precision": "bf16"})),
-        (
-            (("resnet18", IMAGES), {"training": True, "optimizer": torch.optim.AdamW}),
-            (("resnet18", IMAGES), {"training": True, "optimizer": "adamw"}),
+        *(
+            (
+                (("resnet18", IMAGES), {"training": True, "optimizer": optimizer}),
+                (("resnet18", IMAGES), {"training": True, "optimizer": "adamw"}),
+            )
+            for optimizer in (torch.optim.AdamW, "torch.optim.AdamW")
         ),
         (((torch.relu, numpy.zeros((4, 8), "float32")), {}), ((torch.relu, X), {})),
         (((torch.relu, numpy.array([4, 8])), {}), ((torch.relu, X), {})),
@@ -139,6 +142,10 @@ def test_choices_are_named_as_by_the_command():
     found = clockwatt.recommend(torch.relu, X, gpu="h200", point="default", precision=["tf32", "bf16"])
     assert {one.gpu for one in found.candidates} == {"h200"}
     assert {str(one.execution) for one in found.candidates} == {"tf32-conv", "tf32", "bf16"}
+    dtypes = clockwatt.recommend(torch.relu, X, gpu="h200", precision=["tf32", torch.bfloat16])
+    assert dtypes == found
+    alone = clockwatt.recommend(torch.relu, X, gpu="h200", precisions=torch.bfloat16)
+    assert {str(one.execution) for one in alone.candidates} == {"bf16"}
     slower, words = (clockwatt.recommend(torch.relu, X, gpu="h200", max_slowdown=most) for most in (0.1, "10%"))
     assert slower.best == words.best
     with pytest.raises(ClockwattError, match="max_slowdown '10': would be 1000 %: write 10%"):

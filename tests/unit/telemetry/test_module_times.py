@@ -4,10 +4,12 @@ import gzip
 import json
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import torch
 from typer.testing import CliRunner
 
+import clockwatt
 from clockwatt.cli.app import app
 from clockwatt.config import NetworkConfig
 from clockwatt.errors import DataFileError
@@ -111,7 +113,8 @@ def test_modules_are_in_the_order_of_their_first_calls() -> None:
 def test_layers_shows_times_of_a_trace_beside_the_predicted(tmp_path: Path) -> None:
     import torchvision
 
-    trace = profiled(tmp_path / "trace.json", torchvision.models.alexnet(), torch.randn(2, 3, 64, 64))
+    network, x = torchvision.models.alexnet(), torch.randn(2, 3, 64, 64)
+    trace = profiled(tmp_path / "trace.json", network, x)
     table = tmp_path / "layers.csv"
     command = ["layers", "alexnet", "--input", "2,3,64,64", "--gpu", "h200", "--pass", "training", "--depth", "1"]
     ended = CliRunner().invoke(app, [*command, "--trace", str(trace), "--csv", str(table)])
@@ -122,3 +125,8 @@ def test_layers_shows_times_of_a_trace_beside_the_predicted(tmp_path: Path) -> N
     assert rows.pop("module") == "measured_device_s"
     assert {"features", "classifier", "(loss)", "(optimizer)"} <= rows.keys()
     assert float(rows["classifier"]) > 0
+    in_python = clockwatt.layers(network, x, gpu="h200", training=True, depth=1, trace=trace)
+    assert in_python.to_csv() == table.read_text()
+    as_json = CliRunner().invoke(app, [*command, "--trace", str(trace), "--json"])
+    printed = pd.DataFrame(json.loads(as_json.stdout)).set_index("module")
+    pd.testing.assert_frame_equal(printed, in_python, check_exact=True)

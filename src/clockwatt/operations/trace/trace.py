@@ -111,15 +111,15 @@ def trace_network(network: NetworkConfig, pass_: str, training: TrainingConfig, 
         raise NetworkError(f"network {network.name}: its code calls exit({error.code}). Leave that out.") from error
 
 
-def called_modules(network: NetworkConfig, pass_: str) -> list[tuple[str, str]]:
+def called_modules(network: NetworkConfig, pass_: str, build: Build | None = None) -> list[tuple[str, str]]:
     """Return path and class of each module of a network, in the order of their first calls in a pass.
 
-    Raises as `trace_network`. Modules that the forward pass does not call are left out.
+    `build` and errors are those of `trace_network`. Modules that the forward pass does not call are left out.
     """
     modules: dict[torch.nn.Module, None] = {}
     hook = register_module_forward_pre_hook(lambda module, _: modules.setdefault(module))
     try:
-        trace_network(network, pass_, TrainingConfig())
+        trace_network(network, pass_, TrainingConfig(), build)
     finally:
         hook.remove()
     paths = {module: path for path, module in next(iter(modules)).named_modules()}
