@@ -7,7 +7,7 @@ from clockwatt.config.fit import FitConfig
 from clockwatt.config.gpus import GpuConfig
 from clockwatt.config.measurement import MeasurementConfig, TelemetryConfig
 from clockwatt.config.model import LABEL_PATTERN
-from clockwatt.config.networks import INPUT_NAME, InputConfig, NetworkConfig, TrainingConfig
+from clockwatt.config.networks import INDICES, INPUT_NAME, InputConfig, NetworkConfig, TrainingConfig
 from clockwatt.config.points import DEFAULT_POINT, POINT_PATTERN, POINT_SETTINGS, OperatingPoint, reference_point
 from clockwatt.config.reading import dump, json_schema, load, parse, parse_network, read_yaml
 from clockwatt.config.slurm import SlurmResources
@@ -31,6 +31,7 @@ __all__ = [
     "CONDITION_PROGRAMS",
     "DEFAULT_POINT",
     "FEWEST_CARDS",
+    "INDICES",
     "INPUT_NAME",
     "LABEL_PATTERN",
     "ORIGINAL_WORKLOADS",

@@ -41,6 +41,9 @@ def _check_bound(below: int) -> int:
     return below
 
 
+INDICES = ("int64", "int32")
+"""Dtypes of inputs that are indices."""
+
 Below = Annotated[int, Field(gt=0), AfterValidator(_check_bound)]
 
 
@@ -48,10 +51,14 @@ class InputConfig(Model):
     """One of several inputs of a network, given by keyword."""
 
     shape: Shape = Field(description="batch first", examples=[[8, 128]])
-    dtype: Literal["float", "float32", "float16", "bfloat16", "int64", "bool"] = Field(
-        "float", description="float is the network's own dtype; int64 is for indices (token ids) and masks"
+    dtype: Literal["float", "float32", "float16", "bfloat16", "int64", "int32", "uint8", "bool"] = Field(
+        "float",
+        description="float is the network's own dtype; int64 and int32 are for indices (token ids) and masks, uint8 "
+        "for images",
     )
-    below: Below | None = Field(None, description="indices are below this; needed with int64", examples=[30522])
+    below: Below | None = Field(
+        None, description="indices are below this; needed with int64 and int32", examples=[30522]
+    )
     values: Literal["random", "ones", "lengths"] = Field(
         "random",
         description="lengths: an attention mask of sentences of different lengths, each at least half of the row",
@@ -59,8 +66,9 @@ class InputConfig(Model):
 
     @model_validator(mode="after")
     def _indices_are_bounded(self) -> Self:
-        if (self.dtype == "int64") != (self.below is not None):
-            raise ValueError("dtype: int64 needs below, and below needs int64: ids lie below it, such as 30522")
+        if (self.dtype in INDICES) != (self.below is not None):
+            index = self.dtype if self.dtype in INDICES else INDICES[0]
+            raise ValueError(f"dtype: {index} needs below, and below needs {index}: ids lie below it, such as 30522")
         return self
 
 

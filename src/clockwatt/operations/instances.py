@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
-import dis
 import inspect
 import reprlib
-import types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from numbers import Integral
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
 
 from clockwatt import config
-from clockwatt.config import NetworkConfig
+from clockwatt.config import INDICES, InputConfig, NetworkConfig
 from clockwatt.errors import RequestError
 from clockwatt.operations.constructors import FAULTS, summary
+from clockwatt.operations.functions import BY_POSITION, Function
 from clockwatt.operations.known_values import KnownValues
 from clockwatt.operations.networks import copy_on_meta, with_dtype, without_memory
-from clockwatt.operations.spec.encode import NotEncodableError, dtype_name
+from clockwatt.operations.spec.encode import dtype_name
 from clockwatt.schema.execution import ExecutionSettings
 
-_BY_POSITION = "input_"
+_DTYPES = get_args(InputConfig.model_fields["dtype"].annotation)
 _INDICES = "input_ids"
 """Inputs of this name are token ids, also where their shape alone is given."""
 
@@ -63,7 +61,7 @@ class Instance:
         floats = [tensor for tensor in tensors if tensor.is_floating_point()]
         chosen = dtype or (dtype_name(floats[0].dtype) if floats else "float32")
         described = {name: self._input(name, one, chosen) for name, one in given.items()}
-        name = type(self._module).__name__ if not isinstance(self._module, _Function) else self._module.name
+        name = type(self._module).__name__ if not isinstance(self._module, Function) else self._module.name
         content: dict[str, Any] = {"name": name, "precision": [str(execution or chosen)]}
         if branch is not None:
             content["data_dependent_branch"] = branch
@@ -95,19 +93,20 @@ class Instance:
             described = dict(given)
             if isinstance(given.get("dtype"), torch.dtype):
                 described["dtype"] = str(given["dtype"]).removeprefix("torch.")
-            if described.get("dtype") == "int64" and self._tables():
+            if described.get("dtype") in INDICES and self._tables():
                 described.setdefault("below", self._tables()[0])
             return described
         if isinstance(given, np.ndarray):
             given = given.tolist() if given.ndim == 1 and given.dtype.kind == "i" else torch.as_tensor(given)
         if isinstance(given, torch.Tensor):
-            try:
-                given_dtype = dtype_name(given.dtype)
-            except NotEncodableError as error:
-                raise RequestError(f"inputs {name}: {error} is not supported.") from None
+            given_dtype = str(given.dtype).removeprefix("torch.")
+            if given_dtype not in _DTYPES and not given.is_floating_point():
+                raise RequestError(
+                    f"inputs {name}: {given_dtype} is not supported. Convert it, such as with `.to(torch.int64)`."
+                )
             described = {"shape": list(given.shape)}
-            if given_dtype == "int64":
-                return described | {"dtype": "int64", "below": self._below(name, given)}
+            if given_dtype in INDICES:
+                return described | {"dtype": given_dtype, "below": self._below(name, given)}
             is_cast = given_dtype == dtype or (self._dtype is not None and given.is_floating_point())
             return described if is_cast else described | {"dtype": given_dtype}
         if isinstance(given, list | tuple | torch.Size) and all(isinstance(size, Integral) for size in given):
@@ -133,51 +132,6 @@ class Instance:
         return [part.num_embeddings for part in self._module.modules() if isinstance(part, torch.nn.Embedding)]
 
 
-class _Function(torch.nn.Module):
-    """A callable as a module; modules that are variables of it are its parts."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.name = str(getattr(function, "__name__", type(function).__name__)).strip("<>")
-        self._given = function
-        for name, value in _variables(function).items():
-            if isinstance(value, torch.nn.Module):
-                self._modules[name] = value  # add_module refuses names that modules have, such as name and half
-
-    @property
-    def function(self) -> Callable[..., Any]:
-        """The callable with the parts of this module, which may be copies."""
-        given, parts = self._given, dict(self.named_children())
-        if not parts or not isinstance(given, types.FunctionType):
-            return given
-        cells = zip(given.__code__.co_freevars, given.__closure__ or (), strict=True)
-        closure = tuple(types.CellType(parts[name]) if name in parts else cell for name, cell in cells)
-        made = types.FunctionType(
-            given.__code__, {**given.__globals__, **parts}, given.__name__, given.__defaults__, closure
-        )
-        made.__kwdefaults__ = given.__kwdefaults__
-        return made
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Call it; inputs of numbered names are given by position, in this order."""
-        if all(name.removeprefix(_BY_POSITION).isdecimal() for name in kwargs):
-            return self.function(*args, *kwargs.values())
-        return self.function(*args, **kwargs)
-
-
-def _variables(function: Callable[..., Any]) -> dict[str, Any]:
-    """Return the variables of a function that are not its own, by name."""
-    if not isinstance(function, types.FunctionType):
-        return {}
-    instructions = dis.get_instructions(function)
-    named = [one.argval for one in instructions if one.opname == "LOAD_GLOBAL"]  # co_names has those of attributes too
-    variables = {name: function.__globals__.get(name) for name in named}
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        with contextlib.suppress(ValueError):  # not assigned yet
-            variables[name] = cell.cell_contents
-    return variables
-
-
 def _module_of(model: Any) -> torch.nn.Module:
     if isinstance(model, torch.nn.Module):
         return model
@@ -193,7 +147,7 @@ def _module_of(model: Any) -> torch.nn.Module:
     if isinstance(owner, torch.nn.Module) and getattr(model, "__name__", "") == "forward":
         return owner
     if callable(model) and not isinstance(model, type):
-        return _Function(model)
+        return Function(model)
     raise RequestError(f"network {model!r}: give a name, a torch.nn.Module, or a callable with example inputs.")
 
 
@@ -226,8 +180,8 @@ def _arguments(module: torch.nn.Module, inputs: Any) -> dict[str, Any]:
         return {"": inputs}
     if len(inputs) == 1:
         return {"": inputs[0]}
-    if isinstance(module, _Function):
-        return {f"{_BY_POSITION}{number}": one for number, one in enumerate(inputs)}
+    if isinstance(module, Function):
+        return {f"{BY_POSITION}{number}": one for number, one in enumerate(inputs)}
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     names = [one.name for one in inspect.signature(module.forward).parameters.values() if one.kind in kinds]
     if len(names) < len(inputs):

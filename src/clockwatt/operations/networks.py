@@ -422,6 +422,10 @@ def _entries(value: Any) -> Any:
     return list(entries.values()) if all(name.isdecimal() for name in entries) else entries
 
 
+_VALUES = {"bool": 2, "uint8": 256}
+"""Dtypes of inputs that are neither indices nor floating-point numbers, and how many values each has."""
+
+
 def example(given: InputConfig, dtype: str, device: torch.device, generator: torch.Generator | None) -> torch.Tensor:
     """One input: standard normal, uniform indices, ones, or ones up to a length of each row's own."""
     wanted = dtype_of(dtype if given.dtype == "float" else given.dtype)
@@ -432,8 +436,9 @@ def example(given: InputConfig, dtype: str, device: torch.device, generator: tor
         rows = [*given.shape[:-1], 1]
         lengths = torch.randint(longest // 2, longest, rows, device=device, generator=generator)
         return (torch.arange(longest, device=device) <= lengths).to(wanted)
-    if given.dtype in ("int64", "bool"):
-        return torch.randint(given.below or 2, given.shape, device=device, generator=generator).to(wanted)
+    below = given.below or _VALUES.get(given.dtype)
+    if below is not None:
+        return torch.randint(below, given.shape, device=device, generator=generator).to(wanted)
     return torch.randn(given.shape, device=device, generator=generator).to(wanted)
 
 

@@ -150,8 +150,8 @@ class Predictors(AllGpus):
         ----------
         network
             torchvision name, `timm:NAME`, `hf:CONFIG.json`, `package.module:callable` or a campaign's network; a
-            `torch.nn.Module`; a callable that takes `inputs`, and may call modules that are variables of it. A list of
-            questions, each a dict of these parameters, gives a data frame.
+            `torch.nn.Module`; a callable that takes `inputs`, and may call modules that it holds, as variables or in
+            lists, dicts and objects. A list of questions, each a dict of these parameters, gives a data frame.
         inputs
             A shape, batch first, or an example (a tensor, an array of NumPy); several by position as a list, or by
             keyword as a dict. Token ids are `{"shape": (8, 128), "dtype": "int64", "below": 30522}`. Without inputs,

@@ -44,6 +44,8 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "strategy": STRATEGIES,
     "schedule": SCHEDULES,
 }
+_EXAMPLES = ("uint8", "bool")
+"""Dtypes of examples that a network converts by itself; of others, the network knows."""
 ALL_PRECISIONS = "all"
 """Every precision, layout and mode that can be chosen among."""
 _USUAL_BATCH = 32
@@ -413,6 +415,8 @@ class Request(Model):
         below = typed.get("below", self.input_below)
         if below is None and (self.input_dtype or typed.get("dtype")) is None:
             below = known.indices_below(name)
+        if typed.get("dtype") not in (None, *_CHOICES["input_dtype"]):
+            return {"inputs": {"0": typed}}
         dtype = self.input_dtype or typed.get("dtype") or ("float" if below is None else "int64")
         return {"input": typed["shape"], "input_dtype": dtype, "input_below": below}
 
@@ -560,6 +564,8 @@ def typed_inputs(given: Any) -> dict[str, Any]:
         several = [":".join(_described("input", one)) for one in given]
         return {"inputs": tuple(several)} if len(several) > 1 else typed_inputs(given[0])
     shape, *more = _described("input", given)
+    if more and more[0] not in _CHOICES["input_dtype"]:
+        return {"inputs": (":".join((shape, *more)),)}
     fields: dict[str, Any] = dict(zip(("input_dtype", "input_below"), more, strict=False))
     if "input_below" in fields:
         fields["input_below"] = int(fields["input_below"])
@@ -571,10 +577,12 @@ def _described(name: str, given: Any) -> list[str]:
     if isinstance(given, Mapping):
         if "shape" not in given:
             raise RequestError(f'inputs {name}: give a shape, or {{"shape": …, "dtype": "int64", "below": 30522}}.')
-        more = (str(given[key]).removeprefix("torch.") for key in ("dtype", "below") if key in given)
+        typed = {"dtype": "int64", **given} if "below" in given else given
+        more = (str(typed[key]).removeprefix("torch.") for key in ("dtype", "below") if key in typed)
         return [_shape_text(name, given["shape"]), *more]
     listed = isinstance(given, np.ndarray) and given.ndim == 1 and given.dtype.kind == "i"
-    return [_shape_text(name, given if listed else getattr(given, "shape", given))]
+    dtype = str(getattr(given, "dtype", "")).removeprefix("torch.")
+    return [_shape_text(name, given if listed else getattr(given, "shape", given)), *[dtype] * (dtype in _EXAMPLES)]
 
 
 def _shape_text(name: str, shape: Any) -> str:

@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import copy
+import functools
 import pickle
 import threading
 from typing import ClassVar
@@ -49,6 +50,7 @@ QUESTIONS = [
     ((torch.nn.Linear(8, 8),), {}, "give an example tensor or a shape"),
     ((torch.nn.Linear(8, 8).double(), X.double()), {}, "'float64' is not supported"),
     ((torch.relu, X), {"training": True}, "its output depends on no parameter"),
+    ((torch.inference_mode()(torch.relu), X), {"training": True}, "is of torch.inference_mode, which has no gradients"),
     ((torch.relu, X), {"training": "yes"}, "training 'yes': give True or False"),
     (("resnet50",), {"input": 5}, "input 5: give a shape"),
     (("resnet50",), {"input": (-1, 3, 224, 224)}, "write the shape of the input, sizes from 1"),
@@ -59,7 +61,13 @@ QUESTIONS = [
     ((torch.nn.LazyLinear(8), X), {}, "has lazy modules. Call it once"),
     ((5,), {}, "network 5: give a name, a torch.nn.Module"),
     ((torch.nn.Embedding(9, 8), {"shape": (4, 8), "dytpe": "int64"}), {}, "did you mean 'dtype'.*here: shape, dtype"),
-    ((torch.nn.Embedding(9, 8), torch.zeros(4, 8, dtype=torch.int32)), {}, "'int32' should be .*'int64'"),
+    (
+        (torch.nn.Embedding(9, 8), torch.zeros(4, 8, dtype=torch.int16)),
+        {},
+        r"int16 is not supported.*\.to\(torch.int64",
+    ),
+    ((torch.nn.Linear(8, 8), X.byte()), {}, "tensors of several dtypes, uint8 and float32.*cast one of them"),
+    (("resnet18", torch.zeros(2, 3, 64, 64, dtype=torch.uint8)), {}, "several dtypes, uint8 and float32"),
     ((None,), {}, "^give a network and its input, such as resnet50 and 32,3"),
     (("resnet50",), {"points": 5}, "points 5: give an operating point"),
     (("resnet50",), {"dtype": "bf16"}, "dtype is not known: write precision"),
@@ -171,6 +179,69 @@ def test_modules_that_a_function_uses_are_parts_of_it():
     assert clockwatt.fit_memory(lambda x: whole(x), X, gpu="h200") == clockwatt.fit_memory(whole, X, gpu="h200")
 
 
+class Holder:
+    def __init__(self, net):
+        self.net, self.again = net, self
+
+    def step(self, x):
+        return self.helper(x)
+
+    def helper(self, x):
+        return self.net(x)
+
+    def __call__(self, x):
+        return GLOBAL(self.net(x))
+
+
+class Encoder(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(8, 8)
+
+    def encode(self, x):
+        return self.layer(x)
+
+
+def called(net, x):
+    return net(x)
+
+
+def of_file(x):
+    return GLOBAL(x)
+
+
+LAYER = torch.nn.Linear(8, 8)
+LISTED, HOLDER = [LAYER, (LAYER,)], Holder(LAYER)
+FUNCTIONS = [
+    (lambda x: LISTED[0](x), "LISTED.0"),
+    (lambda x: LISTED[1][0](x), "LISTED.0"),
+    (lambda x: sum(part(x) for part in [LAYER]), "LAYER"),
+    (lambda x: {"a": {"b": LAYER}}["a"]["b"](x), "LAYER"),
+    (lambda x, parts={"a": {"b": LAYER}}: parts["a"]["b"](x), "parts.a.b"),
+    (lambda x, *, net=LAYER: net(x), "net"),
+    (lambda x: HOLDER.net(x), "HOLDER.net"),
+    (lambda x: HOLDER.step(x), "HOLDER.net"),
+    (HOLDER.step, "self.net"),
+    (HOLDER, "self.net"),
+    (Encoder().encode, "self.layer"),
+    (functools.partial(called, LAYER), "0"),
+    (functools.partial(lambda x, net: net(x), net=LAYER), "net"),
+    (functools.partial(LAYER), "module"),
+    (lambda x: of_file(x), "of_file.GLOBAL"),
+    (torch.enable_grad()(lambda x: LAYER(x)), "func.LAYER"),
+]
+
+
+@pytest.mark.parametrize(("function", "path"), FUNCTIONS)
+def test_modules_are_found_where_a_function_holds_them(function, path):
+    before = [*map(id, (HOLDER.net, HOLDER.again, *LISTED))]
+    layers = clockwatt.layers(function, X, gpu="h200")
+    assert layers["memory_bytes"][path] >= 4 * (8 * 8 + 8)
+    assert clockwatt.predict(function, X, gpu="h200", training=True).time_s > 0
+    assert before == [*map(id, (HOLDER.net, HOLDER.again, *LISTED))]
+    assert LAYER.weight.device.type == "cpu"
+
+
 def test_a_module_is_not_a_part_of_a_function_that_names_an_attribute_like_it():
     variables = {"net": torch.nn.Linear(8, 8), "relu": torch.nn.Linear(8, 8), "half": torch.nn.Linear(8, 8)}
     function = eval("lambda x: half(net(x).relu())", variables)
@@ -279,6 +350,21 @@ class Typed(torch.nn.Module):
         places = torch.arange(input_ids.shape[1], device=input_ids.device)
         types = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
         return sum(table(ids) for table, ids in zip(self.tables, (input_ids, places, types), strict=True))
+
+
+def test_ids_of_int32_and_images_of_bytes_are_taken_as_they_are():
+    table, ids = torch.nn.Embedding(10, 8), torch.randint(10, (4, 8), dtype=torch.int32)
+    questions = [ids, ids.numpy(), {"shape": (4, 8), "dtype": "int32"}, {"shape": (4, 8), "dtype": torch.int32}]
+    answers = [clockwatt.predict(table, inputs, gpu="h200") for inputs in questions]
+    assert all(answer == answers[0] for answer in answers)
+    assert (answers[0].unit, answers[0].items) == ("tokens", 32)
+    named = clockwatt.predict(f"{__name__}:Typed", {"shape": (4, 8), "dtype": "int32", "below": 10}, gpu="h200")
+    assert named.time_s == clockwatt.predict(Typed(), ids, gpu="h200").time_s
+    scaled = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(48, 8))
+    images = torch.zeros(4, 3, 4, 4, dtype=torch.uint8)
+    converted = clockwatt.predict(lambda x: scaled(x.float() / 255), images, gpu="h200")
+    assert converted.breakdown()["operation_class"].tolist().count("float") == 1
+    assert converted == clockwatt.predict(lambda x: scaled(x.float() / 255), images.numpy(), gpu="h200")
 
 
 def test_token_ids_are_below_the_rows_of_their_embedding():

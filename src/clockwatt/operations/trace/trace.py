@@ -31,6 +31,7 @@ from clockwatt.operations.networks import (
     construct_on_meta,
     example,
     example_tensors,
+    floating_outputs,
     laid_out,
     materialise,
     without_memory,
@@ -278,6 +279,10 @@ def stance(name: str) -> contextlib.AbstractContextManager[object]:
 
 
 def _loss(tracer: Tracer, loss: Loss, outputs: object) -> torch.Tensor:
+    if any(output.is_inference() for output in floating_outputs(outputs)):
+        raise UntraceableError(
+            f"network {tracer.name}: its output is of torch.inference_mode, which has no gradients. Leave the mode out."
+        )
     loss.prepare(outputs)
     with tracer:
         tracer.phase = LOSS
