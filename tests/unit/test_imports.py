@@ -33,7 +33,7 @@ LEVELS = [
 """Packages, lowest level first; packages of one level may import each other."""
 
 PREDICT_LEVELS = [
-    {"features", "warning_kinds"},
+    {"features", "warning_kinds", "module_times"},
     {"models"},
     {"composition", "memory"},
     {"evaluation", "hosts"},

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from rich.table import Table
 
+    from clockwatt.predict.module_times import ModuleTimes
     from clockwatt.predict.request import Request
-    from clockwatt.telemetry.recording.module_times import ModuleTimes
 
 _OUTSIDE = "(outside modules)"
 
@@ -53,7 +53,7 @@ def layers(
     if trace is not None:
         from clockwatt.operations.trace.trace import called_modules
         from clockwatt.predict.all_gpus import with_measured
-        from clockwatt.telemetry.recording.module_times import module_times
+        from clockwatt.predict.module_times import module_times
 
         profiled = module_times(trace, called_modules(predictors.network(request), request.pass_))
         table = with_measured(table, profiled.seconds, depth)

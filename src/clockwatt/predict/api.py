@@ -23,6 +23,7 @@ from clockwatt.predict.description import shipped_catalogue, shipped_predictors,
 from clockwatt.predict.fit_memory import DIMENSIONS, Dimension, Largest
 from clockwatt.predict.fit_memory import fit_memory as largest_of
 from clockwatt.predict.gpu_predictor import load_models
+from clockwatt.predict.module_times import module_times
 from clockwatt.predict.parallel.answer import ParallelAnswer, ask_parallel
 from clockwatt.predict.parallel.choice import ParallelRecommendation, recommend_parallel
 from clockwatt.predict.recommend import Limits, Recommendation
@@ -31,7 +32,6 @@ from clockwatt.predict.tracing import NetworkTracer, TracedNetwork, trace_sizes,
 from clockwatt.schema import layout
 from clockwatt.schema.execution import ExecutionSettings
 from clockwatt.schema.records import INFERENCE, TRAINING
-from clockwatt.telemetry.recording.module_times import module_times
 
 if TYPE_CHECKING:
     from clockwatt.operations.instances import Instance

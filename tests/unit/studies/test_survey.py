@@ -18,7 +18,7 @@ from clockwatt.gpu.virtual.model import CardModel
 from clockwatt.io import files
 from clockwatt.measure.card import FLOP_PER_BYTE
 from clockwatt.schema.records import MEASUREMENT_SCHEMA, MEASUREMENT_VERSION, MeasurementRow, table_of
-from clockwatt.studies.survey import cards, passport, placement, results, spread, variance
+from clockwatt.studies.survey import cards, measured_programs, passport, placement, results, spread, variance
 from clockwatt.studies.survey.observations import COMPARED
 from clockwatt.workflow.settings import slurm_resources, whole_node
 
@@ -298,11 +298,13 @@ def test_what_limits_a_program_is_found(tmp_path, monkeypatch, changes, flop_per
         time_eager_s=1.0, time_host_s=0.1, time_device_s=1.0, power_w=690.0,
         power_limit_w=700.0,
     )  # fmt: skip
-    monkeypatch.setattr(spread, "operations", lambda study: {"product": SimpleNamespace(operation_id="a")})
+    monkeypatch.setattr(measured_programs, "operations", lambda study: {"product": SimpleNamespace(operation_id="a")})
     about = {} if flop_per_byte is None else {FLOP_PER_BYTE: json.dumps({"a": flop_per_byte}).encode()}
     table = table_of([replace(row, **changes)], MEASUREMENT_SCHEMA)
     table = table.replace_schema_metadata((MEASUREMENT_SCHEMA.metadata or {}) | about)
-    files.write_table(spread.named(table, surveyed({"n1": 1}).studies.study_survey()), tmp_path / "one.parquet")
+    files.write_table(
+        measured_programs.named(table, surveyed({"n1": 1}).studies.study_survey()), tmp_path / "one.parquet"
+    )
     assert spread.of_cards([tmp_path / "one.parquet"])[["program", "limit"]].to_numpy().tolist() == [["product", limit]]
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from clockwatt.cli.main import app
 from clockwatt.errors import DataFileError
+from clockwatt.io.profiler_trace import read_trace
 from clockwatt.io.segments import SegmentWriter
 from clockwatt.schema.records import TELEMETRY_SCHEMA, TelemetryRow
 from clockwatt.telemetry.recording import kineto
@@ -129,7 +130,7 @@ def test_a_trace_that_does_not_fit_is_named(tmp_path, changes, says):
 def test_what_is_no_trace_is_named(tmp_path, content):
     (tmp_path / "trace.json").write_bytes(content)
     with pytest.raises(DataFileError, match=r"trace.json: (cannot be read as a trace|lacks)"):
-        kineto.read_trace(tmp_path / "trace.json")
+        read_trace(tmp_path / "trace.json")
 
 
 def test_a_program_that_profiles_itself_is_shown_beside_its_sensors(tmp_path, capsys):

@@ -18,15 +18,12 @@ import pandas as pd
 from clockwatt import signals
 from clockwatt.errors import DataFileError
 from clockwatt.io.files import written_aside
+from clockwatt.io.profiler_trace import BASE_NS, LAUNCHES, ON_DEVICE, Event, complete, correlated, read_trace
 from clockwatt.telemetry.recording import gpu_summary
 from clockwatt.telemetry.recording.layout import Record, Run, read_record
 from clockwatt.telemetry.recording.summary import Summary, by_name, telemetry_of
 
-Event = dict[str, Any]
-
 PROFILER_STEP = "ProfilerStep"
-_BASE = "baseTimeNanoseconds"
-ON_DEVICE, LAUNCHES = {"kernel", "gpu_memcpy", "gpu_memset"}, {"cuda_runtime", "cuda_driver"}
 _COUNTERS = {
     "SM clock (MHz)": "sm_clock_mhz",
     "temperature (°C)": "temperature_c",
@@ -60,32 +57,6 @@ class Timeline:
     ranges: int
 
 
-def read_trace(path: Path) -> dict[str, Any]:
-    """Read a trace of `export_chrome_trace`, plain or compressed.
-
-    Raises
-    ------
-    DataFileError
-        If it is none.
-    """
-    try:
-        content = path.read_bytes()
-        trace = json.loads(gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content)
-    except (OSError, EOFError, ValueError) as error:
-        raise DataFileError(
-            f"{path}: cannot be read as a trace ({error}). Give a file of export_chrome_trace."
-        ) from None
-    if not isinstance(trace, dict) or not isinstance(trace.get("traceEvents"), list):
-        raise DataFileError(f"{path}: lacks traceEvents. Give a file of export_chrome_trace.")
-    if not isinstance(trace.get(_BASE), int):
-        raise DataFileError(
-            f"{path}: lacks {_BASE}, the time that its times begin at. Write it with PyTorch 2.4 or newer."
-        )
-    if not complete(trace):
-        raise DataFileError(f"{path}: holds no event with a duration. Profile while the program works.")
-    return trace
-
-
 def timeline(folder: Path, path: Path) -> Timeline:
     """Put the sensors of a record below the trace of a profiler that ran in it.
 
@@ -103,7 +74,7 @@ def timeline(folder: Path, path: Path) -> Timeline:
     """
     record, trace = read_record(folder), read_trace(path)
     events = complete(trace)
-    base_s = 1e-9 * trace[_BASE]
+    base_s = 1e-9 * trace[BASE_NS]
     first_s = base_s + 1e-6 * min(event["ts"] for event in events)
     last_s = base_s + 1e-6 * max(event["ts"] + event["dur"] for event in events)
     run, frames = _run_of(folder, record, first_s, last_s, path)
@@ -147,22 +118,6 @@ def write_trace(trace: dict[str, Any], path: Path) -> None:
     content = json.dumps(trace).encode()
     with written_aside(path) as aside:
         aside.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
-
-
-def complete(trace: dict[str, Any]) -> list[Event]:
-    """Return events with a begin and a duration; `Trace` spans what was asked of the profiler, not what it saw."""
-    return [
-        event for event in trace["traceEvents"]
-        if isinstance(event, dict) and event.get("ph") == "X" and event.get("cat") != "Trace"
-        and isinstance(event.get("name"), str) and all(isinstance(event.get(key), int | float) for key in ("ts", "dur"))
-    ]  # fmt: skip
-
-
-def correlated(events: list[Event], categories: set[str]) -> list[tuple[int, Event]]:
-    """Return events of some categories, each with the number that a launch and its kernels share."""
-    chosen = [event for event in events if event.get("cat") in categories and isinstance(event.get("args"), dict)]
-    numbered = [(event["args"].get("correlation"), event) for event in chosen]
-    return [(number, event) for number, event in numbered if isinstance(number, int)]
 
 
 def _run_of(

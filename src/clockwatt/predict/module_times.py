@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from clockwatt.errors import DataFileError
-from clockwatt.telemetry.recording.kineto import LAUNCHES, ON_DEVICE, Event, complete, correlated, read_trace
+from clockwatt.io.profiler_trace import LAUNCHES, ON_DEVICE, Event, complete, correlated, read_trace
 
 _MODULE, _BACKWARD, _STEP = "nn.Module: ", "autograd::engine::evaluate_function: ", "Optimizer.step#"
 LOSS, OPTIMIZER, OTHER = "(loss)", "(optimizer)", "(other)"

@@ -14,7 +14,7 @@ from clockwatt.cli.app import app
 from clockwatt.config import NetworkConfig
 from clockwatt.errors import DataFileError
 from clockwatt.operations.trace.trace import called_modules
-from clockwatt.telemetry.recording.module_times import module_times
+from clockwatt.predict.module_times import module_times
 
 
 class Net(torch.nn.Module):
