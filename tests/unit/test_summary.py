@@ -22,7 +22,7 @@ Error in rule measure:
     jobid: 12
     input: a, b
     output: {output}, telemetry-1.parquet
-    log: results/logs/1.log, .snakemake/slurm_logs/12.log (check log file(s) for error details)
+    log: results/logs/1.log, {log} (check log file(s) for error details)
 """
 CALIBRATIONS = [f"measurements/a30/sm{clock}/calibration.parquet" for clock in (900, 1200, 1440)]
 
@@ -51,6 +51,10 @@ def said(campaign: config.CampaignConfig, log: str = "", disk: Disk = WELL, *, s
     file = Path(campaign.results_dir) / "snakemake.log"
     file.write_text(log)
     return summary.lines(campaign, summary.outcomes(campaign, BEGAN_S, [file], disk), 3700, disk, stopped=stopped)
+
+
+def error(message: str, output: Path, log: Path = Path("12.log")) -> str:
+    return ERROR.format(message=message, output=output, log=log)
 
 
 def counts(lines: list[str], stage: str) -> list[str]:
@@ -125,21 +129,50 @@ def test_a_job_that_slurm_ended_is_named_with_its_state(campaign):
     message = (
         "SLURM-job '12' failed due to a node failure, SLURM status is: 'NODE_FAIL'. Failed nodes will be excluded."
     )
-    lines = said(campaign, ERROR.format(message=message, output=output))
+    lines = said(campaign, error(message, output))
     assert "  measure a30 sm900 1: its node failed (Slurm job 12: NODE_FAIL)" in lines
+    assert counts(lines, "measure") == ["·", "·", "1", "11"]
+
+
+@pytest.mark.parametrize(
+    ("state", "in_log", "reason"),
+    [
+        ("FAILED", "*** JOB 12 ON n CANCELLED AT 2026-11-29 DUE TO NODE FAILURE, SEE", "its node failed"),
+        ("FAILED", "Detected 1 oom-kill event(s) in StepId=12.0.", "it took more memory than it asked for"),
+        ("CANCELLED", "*** JOB 12 ON n CANCELLED AT 2026-11-29 DUE TO PREEMPTION ***", "another job preempted it"),
+        ("CANCELLED", "*** JOB 12 ON n CANCELLED AT 2026-11-29 ***", "it was cancelled"),
+        ("FAILED", None, "it ended"),
+    ],
+)
+def test_without_accounting_the_job_s_log_of_slurm_explains_its_end(campaign, tmp_path, state, in_log, reason):
+    if in_log is not None:
+        (tmp_path / "12.log").write_text(f"slurmstepd: error: {in_log}\n")
+    output = Path(campaign.results_dir) / "measurements/a30/sm900/1.parquet"
+    message = f"SLURM-job '12' failed, SLURM status is: '{state}'."
+    (line,) = [line for line in said(campaign, error(message, output, tmp_path / "12.log")) if "sm900 1: " in line]
+    assert line.startswith(f"  measure a30 sm900 1: {reason}")
+
+
+def test_a_job_is_not_failed_by_the_end_of_the_run_and_a_cancelled_one_was_not_refused(campaign):
+    outputs = [Path(campaign.results_dir) / f"measurements/a30/sm900/{shard}.parquet" for shard in (1, 2)]
+    ended = "SLURM sbatch failed. The error message was 'the run was cancelled: it is not submitted again in this run'"
+    cancelled = "SLURM-job '12' failed, SLURM status is: 'CANCELLED'."
+    again = "SLURM sbatch failed. The error message was 'job 12 was cancelled: it is not submitted again in this run'"
+    lines = said(campaign, error(ended, outputs[0]) + error(cancelled, outputs[1]) + error(again, outputs[1]))
+    assert "  measure a30 sm900 2: it was cancelled (Slurm job 12: CANCELLED)" in lines
     assert counts(lines, "measure") == ["·", "·", "1", "11"]
 
 
 def test_a_job_that_was_never_submitted_has_failed(campaign):
     output = Path(campaign.results_dir) / "measurements/a30/sm900/1.parquet"
     message = "SLURM sbatch failed. The error message was\n'Requested node configuration is not available'"
-    lines = said(campaign, ERROR.format(message=message, output=output))
+    lines = said(campaign, error(message, output))
     reason = "SLURM sbatch failed. The error message was 'Requested node configuration is not available'"
     assert f"  measure a30 sm900 1: {reason}" in lines
     call = "sbatch --parsable --job-name 1 --comment rule_x   -p main --mem 300 -D /x --gres=gpu:a30:3 --wrap='python'"
     refused = message.replace("'Req", "'sbatch: error: Req") + f".\n    sbatch call:\n        {call}\n"
     reason = "sbatch refused it: Requested node configuration is not available (-p main --mem 300 --gres=gpu:a30:3)"
-    (line,) = [line for line in said(campaign, ERROR.format(message=refused, output=output)) if reason in line]
+    (line,) = [line for line in said(campaign, error(refused, output)) if reason in line]
     assert line.endswith(". Correct slurm or count of this GPU in the campaign.")
 
 

@@ -15,7 +15,8 @@ from tempfile import NamedTemporaryFile
 from clockwatt.workflow.cluster import SlurmUnavailableError, job_states
 
 _BLOCK = re.compile(
-    r"^Error in rule \S+:\n    message: (.*?)\n    jobid: \d+\n(?:    input: [^\n]*\n)?    output: ([^\n]*)",
+    r"^Error in rule \S+:\n    message: (.*?)\n    jobid: \d+\n(?:    input: [^\n]*\n)?    output: ([^\n]*)"
+    r"(?:\n    log: ([^\n]*) \(check log)?",
     re.MULTILINE | re.DOTALL,
 )
 _SLURM = re.compile(r"SLURM-job '(?P<job>\d+)'.*SLURM status is: '(?P<state>\w+)'", re.DOTALL)
@@ -31,6 +32,15 @@ _IN_WORDS = {
     "CANCELLED": "it was cancelled",
     "PREEMPTED": "another job preempted it",
 }
+_IN_SLURM_LOG = {
+    "oom-kill event": "OUT_OF_MEMORY",
+    "DUE TO TIME LIMIT": "TIMEOUT",
+    "DUE TO PREEMPTION": "PREEMPTED",
+    "DUE TO NODE FAILURE": "NODE_FAIL",
+}
+_UNCLEAR = "FAILED", "CANCELLED"
+"""States that Slurm or `workflow/slurm` also gives to jobs that ended in a way of `_IN_SLURM_LOG`."""
+_NOT_SUBMITTED = "it is not submitted again"  # workflow/slurm/submit/sbatch: it failed before, or did not begin
 _PROBE_BYTES = 2**20
 _LITTLE_BYTES = 2**26
 
@@ -68,16 +78,18 @@ def probe(folder: Path) -> Disk:
 def reported(logs: Iterable[Path]) -> dict[Path, str]:
     """Return the entries of Snakemake's logs on each failed job, by the output files of the job.
 
-    For a job on Slurm, that is the state that `sacct` reports now, or else the one that Snakemake logged.
+    For a job on Slurm, that is the state that `sacct` reports now, or else the one that Snakemake logged. The job's log
+    of Slurm is read where this state leaves the reason open.
     """
-    blocks: list[tuple[str, str]] = []
+    blocks: list[tuple[str, str, str]] = []
     for log in logs:
         with contextlib.suppress(OSError):
             blocks += _BLOCK.findall(log.read_text(encoding="utf-8", errors="replace"))
-    states = _states(message for message, _ in blocks)
+    blocks = [block for block in blocks if _NOT_SUBMITTED not in block[0]]
+    states = _states(message for message, _, _ in blocks)
     return {
-        Path(name.partition(" (")[0]): _reason(message, states)
-        for message, output in blocks
+        Path(name.partition(" (")[0]): _reason(message, states, job_logs)
+        for message, output, job_logs in blocks
         for name in output.split(", ")
     }
 
@@ -89,7 +101,7 @@ def _states(messages: Iterable[str]) -> dict[str, str]:
     return jobs
 
 
-def _reason(message: str, states: dict[str, str]) -> str:
+def _reason(message: str, states: dict[str, str], logs: str) -> str:
     found, words = _SLURM.search(message), " ".join(message.split())
     if refused := _REFUSED.search(words):
         asked = re.sub(r"-D \S+ ?", "", refused["asked"])
@@ -97,4 +109,14 @@ def _reason(message: str, states: dict[str, str]) -> str:
     if found is None:
         return "" if message == "None" else words
     state = states[found["job"]]
+    if state in _UNCLEAR:
+        state = _state_in_log(Path(logs.split(", ")[-1])) or state
     return f"{_IN_WORDS.get(state, 'it ended')} (Slurm job {found['job']}: {state})"
+
+
+def _state_in_log(log: Path) -> str | None:
+    """Return the state of a job whose end its node explained in its log."""
+    if not log.is_file():
+        return None
+    text = log.read_text(encoding="utf-8", errors="replace")
+    return next((state for words, state in _IN_SLURM_LOG.items() if words in text), None)
