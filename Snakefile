@@ -19,6 +19,8 @@ from snakemake.utils import min_version
 
 min_version("9.20")  # priorities that depend on wildcards
 
+if not workflow.modifier.is_main_snakefile():
+    raise WorkflowError("This Snakefile cannot be a module, of which Snakemake calls no `onstart`. Use `include:`.")
 BEGAN_S = time.time()
 # Of this file, which a campaign's own Snakefile may include: a checkout, or a folder of the installed package.
 CHECKOUT = Path(workflow.current_basedir.get_path_or_uri(secret_free=True))
@@ -44,6 +46,9 @@ from clockwatt.workflow.study_data import check_study_data
 os.environ.update(PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.getenv('PATH', os.defpath)}")
 # Images often forbid bytecode; then each job would compile PyTorch anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# What a user has Slurm's programs select or print must not hide jobs from the run.
+for variable in os.environ.keys() - cluster.environment().keys():
+    del os.environ[variable]
 # and Slurm's own sacct, squeue and sbatch behind those of the workflow, which say in their heads what they mend.
 for folder, program in (("status", "squeue"), ("submit", "sbatch")):
     if workflow.is_main_process and shutil.which(program):
@@ -81,6 +86,7 @@ try:
         os.environ[snapshot.VARIABLE] = str(run.folder)
         submitted = run.folder.absolute() / f"submitted-{secrets.token_hex(8)}.tsv"
         os.environ[cluster.SUBMITTED] = str(submitted)
+        os.environ[cluster.PROCESS] = str(os.getpid())
     else:
         check_awaited(sys.argv)
         run = snapshot.read(Path(os.environ[snapshot.VARIABLE]))
@@ -108,8 +114,8 @@ wildcard_constraints:
     shard=r"\d+",
 
 
-onstart:
-    # once, by the process that holds the lock: dry runs leave it alone
+def start_run():
+    """Write the snapshot, once, in the process that holds the lock: dry runs leave it alone."""
     try:
         run.write()
         # for people, and for what is done by hand: the campaign of the last run
@@ -121,12 +127,23 @@ onstart:
     if workflow.executor_plugin.name == "slurm":
         if getattr(workflow.executor_settings, "array_jobs", None):
             raise WorkflowError("--slurm-array-jobs: the workflow cannot follow job arrays. Leave this option out.")
-        # at exit, since a second interrupt ends Snakemake without `onerror`
-        atexit.register(cluster.cancel_jobs, submitted)
+        cluster.end_with(submitted)  # not in `onerror`: a second interrupt ends Snakemake without it
         threading.Thread(target=cluster.report_silence, args=(submitted, logger.warning), daemon=True).start()
         with contextlib.suppress(cluster.SlurmUnavailableError):
             for misfit in job_limits.all_misfits(campaign):
                 say(misfit)
+
+
+def start_both(handler, register=workflow.onstart):
+    """Register the `onstart` of a Snakefile that includes this one, which Snakemake would call alone."""
+    register(lambda log: (start_run(), handler(log)))
+
+
+onstart:
+    start_run()
+
+
+workflow.onstart = start_both
 
 
 onsuccess:

@@ -9,8 +9,9 @@ import shlex
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -23,6 +24,11 @@ from support.workdir import ON_SLURM, Workdir
 pytestmark = pytest.mark.slurm
 
 ENDS_WITHIN_S = 300
+SELECTIONS = {"SCANCEL_STATE": "RUNNING", "SQUEUE_PARTITION": "none", "SACCT_FORMAT": "JobName", "SBATCH_WAIT": "1"}
+"""Settings of a user for other purposes; jobs of these tests are pending."""
+BY_HAND = r"^error: jobs of this run may go on\. .* cancel them: (scancel .*)$"
+SHARDS = 30
+EXIT_WITHIN_S = 60
 
 
 @pytest.fixture(params=["sacct", "squeue"])
@@ -35,10 +41,12 @@ def cluster(request) -> Iterator[SlurmCluster]:
 
 
 @contextlib.contextmanager
-def started_run(cluster: SlurmCluster, folder: Path, *options: str, path: str = "") -> Iterator[subprocess.Popen[str]]:
+def started_run(
+    cluster: SlurmCluster, folder: Path, *options: str, path: str = "", campaign: Mapping[str, Any] | None = None
+) -> Iterator[subprocess.Popen[str]]:
     """A run, for which programs of the folders in `path` stand before others."""
-    workdir = Workdir(folder, cluster.environment | {"PATH": path + cluster.environment["PATH"]})
-    workdir.configure()
+    workdir = Workdir(folder, cluster.environment | SELECTIONS | {"PATH": path + cluster.environment["PATH"]})
+    workdir.configure(campaign)
     status = "sacct" if cluster.accounting else "squeue"
     command = workdir.command(
         *ON_SLURM, "--slurm-status-command", status, *options, "--", "results/dataset/operations.parquet",
@@ -67,6 +75,11 @@ def is_asking(snakemake: subprocess.Popen[str]) -> bool:
 
 def queued(cluster: SlurmCluster) -> set[str]:
     return set(cluster.command("squeue", "--noheader", "--format=%A").stdout.split())
+
+
+def submissions(folder: Path) -> list[psutil.Process]:
+    """Programs that submit jobs of the runs of a folder, also when these have ended."""
+    return [process for process in psutil.process_iter() if str(folder) in " ".join(command_of(process))]
 
 
 def submitted(folder: Path) -> list[set[str]]:
@@ -119,6 +132,59 @@ def test_a_job_that_is_submitted_while_the_run_ends_is_cancelled(cluster, tmp_pa
     assert not queued(cluster)
 
 
+@contextlib.contextmanager
+def submitting_run(cluster: SlurmCluster, folder: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
+    """A run that has submitted few of its many jobs: what they need is pretended."""
+    files = [f"catalogue/{name}.parquet" for name in ("operations", "calls", "networks")]
+    files += [f"measurements/a30/sm{clock}/calibration.parquet" for clock in (900, 1440)]
+    for file in files:
+        made = folder / "results" / file
+        made.parent.mkdir(parents=True, exist_ok=True)
+        made.touch()
+    with started_run(cluster, folder, *options, campaign={"shards": SHARDS}) as run:
+        wait_for(lambda: bool(submitted(folder)), ENDS_WITHIN_S)
+        yield run
+
+
+@pytest.mark.parametrize("cluster", ["squeue"], indirect=True)
+def test_two_interrupts_end_a_run_at_once_while_slurm_is_silent_and_many_jobs_are_not_yet_submitted(cluster, tmp_path):
+    controller = psutil.Process(cluster.processes["slurmctld"])
+    with submitting_run(cluster, tmp_path) as run:
+        controller.suspend()
+        try:
+            for _ in range(2):
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    run.wait(1)
+                os.killpg(run.pid, signal.SIGINT)
+            said, _ = run.communicate(timeout=EXIT_WITHIN_S)
+        finally:
+            controller.resume()
+    assert len(submitted(tmp_path)[0]) < SHARDS
+    assert "Error in rule" not in said
+    (by_hand,) = re.findall(BY_HAND, said, re.MULTILINE)
+    wait_for(lambda: not submissions(tmp_path), ENDS_WITHIN_S)
+    assert cluster.command(*shlex.split(by_hand)).returncode == 0
+    assert not queued(cluster)
+
+
+@pytest.mark.parametrize("cluster", ["squeue"], indirect=True)
+def test_jobs_that_are_submitted_while_slurm_is_silent_wait_for_it(cluster, tmp_path):
+    with submitting_run(cluster, tmp_path, "--retries", "0") as run:
+        cluster.stop_slurmctld()
+        log = next(tmp_path.glob(".snakemake/log/*"))
+        try:
+            wait_for(lambda: "Slurm has not answered" in log.read_text(), ENDS_WITHIN_S)
+        finally:
+            cluster.start_slurmctld()
+        wait_for(lambda: "Slurm answers again." in log.read_text(), ENDS_WITHIN_S)
+        wait_for(lambda: len(submitted(tmp_path)[0]) > SHARDS, ENDS_WITHIN_S)
+        run.send_signal(signal.SIGINT)
+        run.communicate(timeout=ENDS_WITHIN_S)
+    assert "Error in rule" not in log.read_text()
+    assert re.search(r"has not answered since .* \(`sbatch`: .*\)", log.read_text())
+    assert not queued(cluster)
+
+
 def test_while_slurm_is_silent_the_run_says_so_once_and_how_to_cancel_its_jobs(cluster, tmp_path):
     with queued_run(cluster, tmp_path) as run:
         cluster.stop_slurmctld()
@@ -140,6 +206,6 @@ def test_while_slurm_is_silent_the_run_says_so_once_and_how_to_cancel_its_jobs(c
         assert re.findall(line, said), said
         assert len(re.findall(line, log.read_text())) == 1, log.read_text()
     assert queued(cluster)
-    (by_hand,) = re.findall(r"^error: jobs of this run may go on\. .* cancel them: (scancel .*)$", said, re.MULTILINE)
+    (by_hand,) = re.findall(BY_HAND, said, re.MULTILINE)
     assert cluster.command(*shlex.split(by_hand)).returncode == 0
     assert not queued(cluster)

@@ -14,7 +14,7 @@ import pytest
 from clocks_node import wait_for
 from harness import SlurmCluster
 
-from clockwatt.workflow.cluster import SUBMITTED
+from clockwatt.workflow.cluster import PROCESS, SUBMITTED
 from support.workdir import AT_ONCE, REPOSITORY
 
 pytestmark = pytest.mark.slurm
@@ -58,7 +58,8 @@ def with_programs(cluster: SlurmCluster, folder: Path) -> dict[str, str]:
     """An environment with the programs that the workflow puts before Slurm's."""
     folders = [str(REPOSITORY / "workflow/slurm" / name) for name in ("status", "submit")]
     path = os.pathsep.join([*folders, cluster.environment["PATH"]])
-    return {**cluster.environment, SUBMITTED: str(folder / "submitted.tsv"), "PATH": path}
+    submitted, process = str(folder / "submitted.tsv"), str(os.getpid())
+    return {**cluster.environment, SUBMITTED: submitted, PROCESS: process, "PATH": path}
 
 
 def start(cluster: SlurmCluster, folder: Path, target: str) -> subprocess.Popen[str]:

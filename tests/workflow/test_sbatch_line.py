@@ -12,7 +12,7 @@ import pytest
 
 from clockwatt import config
 from clockwatt.schema import layout
-from support.workdir import METRICS, REPOSITORY, SMALL, Workdir
+from support.workdir import METRICS, ON_SLURM, REPOSITORY, SMALL, Workdir
 
 CATALOGUE = ("operations", "calls", "networks")
 STAND_INS = {
@@ -138,3 +138,28 @@ def test_a_real_gpu_serves_one_job_at_a_time_here_and_all_nodes_on_slurm(workdir
         "--retries", "0", *targets,
     )  # fmt: skip
     assert "Execute 2 jobs..." in last_log(workdir), last_log(workdir)
+
+
+def test_a_snakefile_with_an_onstart_that_includes_the_workflow_starts_and_ends_runs_like_it(workdir, caught):
+    outer = f'include: "{REPOSITORY / "Snakefile"}"\nonstart:\n    print("outer starts")\n'
+    finished = run_of(workdir, outer)
+    assert "refused" in finished.stdout, finished.stdout
+    assert "outer starts" in finished.stdout
+    assert list(workdir.path.glob("results/runs/*/config.yaml"))
+    assert list(workdir.path.glob("results/runs/*/submitted-*.ended"))
+
+
+def test_the_workflow_is_no_module(workdir, caught):
+    path = REPOSITORY / "Snakefile"
+    finished = run_of(workdir, f'module inner:\n    snakefile: "{path}"\nuse rule * from inner\n')
+    assert finished.returncode == 1
+    assert "This Snakefile cannot be a module" in finished.stdout
+    assert not caught.exists()
+
+
+def run_of(workdir, snakefile):
+    """Run a Snakefile of one's own on Slurm."""
+    (workdir.path / "Snakefile").write_text(snakefile)
+    command = workdir.command(*ON_SLURM, "--retries", "0", "--", "results/measurements/a30/sm900/1.parquet")
+    command[command.index("--snakefile") + 1] = str(workdir.path / "Snakefile")
+    return workdir.start(command)

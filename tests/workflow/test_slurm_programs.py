@@ -126,6 +126,17 @@ def test_nothing_is_forgotten_while_slurm_is_silent_and_a_note_says_since_when(t
     assert not note.exists()
 
 
+def test_squeue_answers_for_sacct_where_there_is_no_accounting(tmp_path):
+    submit(tmp_path, job_12=5, job_13=5)
+    sacct = "echo 'Slurm accounting storage is disabled' >&2; exit 1"
+    assert states(tmp_path, "sacct", sacct=sacct, squeue=SILENT) == ["12|RUNNING", "13|RUNNING"]
+    note = tmp_path / "submitted.tsv.unanswered"
+    assert note.read_text().split("\t")[1:] == ["squeue", "error: no controller\n"]
+    squeue = listing("12|TIMEOUT|TimeLimit", "13|NODE_FAIL|NodeDown")
+    assert states(tmp_path, "sacct", sacct=sacct, squeue=squeue) == ["12|TIMEOUT", "13|FAILED"]
+    assert not note.exists()
+
+
 def test_silence_without_a_message_is_reported(tmp_path):
     (tmp_path / "submitted.tsv.unanswered").write_text("14:02\tsacct\t\n")
     said: queue.Queue[str] = queue.Queue()

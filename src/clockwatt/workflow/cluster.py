@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import logging
 import os
 import re
 import shutil
@@ -12,16 +14,21 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 
 from clockwatt.errors import ClockwattError
 from clockwatt.io.progress import say
 
 SUBMITTED = "CLOCKWATT_SUBMITTED"
 """Environment variable with the file in which `workflow/slurm/submit/sbatch` records the jobs of a run."""
+PROCESS = "CLOCKWATT_PROCESS"
+"""Environment variable with the number of the process whose end ends the run."""
 TIMEOUT_S = 20
 SHORTEST_JOB_AGE_S = 120
 """Below this, squeue may forget an ended job before the workflow checks its status."""
 _LOOKS_EVERY_S = 5
+_SILENT_TIMEOUT_S = 5
+_CHANGE_ANSWERS = re.compile(r"(?:SACCT|SCANCEL|SCONTROL|SINFO|SQUEUE)_|SBATCH_(?:ARRAY_INX|WAIT)$")
 
 
 class SlurmUnavailableError(ClockwattError):
@@ -173,30 +180,52 @@ def job_states(jobs: Iterable[str]) -> dict[str, str]:
     return {job: state.split()[0] for job, _, state in pairs if state}
 
 
-def cancel_jobs(submitted: Path) -> None:
-    """Cancel the jobs of a run that Slurm still holds: Snakemake forgets jobs while it asks for their states.
+def end_with(submitted: Path) -> None:
+    """Have no job of a run submitted from its first interrupt on, and cancel those that Slurm holds when it exits.
 
     Parameters
     ----------
     submitted
         Its record of jobs, missing if there were none.
     """
-    with contextlib.suppress(OSError):
-        submitted.with_name(f"{submitted.name}.ended").touch()  # for `sbatch` programs that outlive the run
-    record = submitted.read_text(encoding="utf-8").split() if submitted.exists() else []
-    if not record:
+
+    def end(number: int, frame: FrameType | None) -> None:
+        _mark_ended(submitted)
+        logging.lastResort = logging.NullHandler()  # refused submissions, once Snakemake has closed its log
+        signal.default_int_handler(number, frame)
+
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not ignored, as in the background of a script
+        signal.signal(signal.SIGINT, end)
+    atexit.register(cancel_jobs, submitted)
+
+
+def cancel_jobs(submitted: Path) -> None:
+    """Cancel the jobs of a run that Slurm still holds: Snakemake forgets jobs while it asks for their states."""
+    _mark_ended(submitted)
+    file = submitted.with_name(f"{submitted.name}.name")
+    name = file.read_text(encoding="utf-8") if file.exists() else ""
+    if not name:  # without one, scancel cancels all jobs of the user
         return
-    command = ["scancel", f"--user={os.getuid()}", f"--name={record[-1]}"]
+    command = ["scancel", f"--user={os.getuid()}", f"--name={name}"]
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # for scancel too
     try:
-        _output(command)
+        _output(command, _SILENT_TIMEOUT_S if _silence(submitted).exists() else TIMEOUT_S)
     except SlurmUnavailableError as error:
         say(f"error: jobs of this run may go on. {error} Once it answers, cancel them: {' '.join(command)}")
 
 
+def _mark_ended(submitted: Path) -> None:
+    with contextlib.suppress(OSError):
+        submitted.with_name(f"{submitted.name}.ended").touch()  # for `sbatch` programs
+
+
+def _silence(submitted: Path) -> Path:
+    return submitted.with_name(f"{submitted.name}.unanswered")
+
+
 def report_silence(submitted: Path, warn: Callable[[str], None]) -> None:
-    """Warn when Slurm stops answering `workflow/slurm/status`, and when it answers again; never return."""
-    note, warned = submitted.with_name(f"{submitted.name}.unanswered"), False
+    """Warn when Slurm stops answering the programs in `workflow/slurm`, and when it answers again; never return."""
+    note, warned = _silence(submitted), False
     while True:
         said = ""
         with contextlib.suppress(OSError):
@@ -242,13 +271,20 @@ def job_status() -> JobStatus:
     )
 
 
-def _output(command: Sequence[str]) -> str:
+def environment() -> dict[str, str]:
+    """Return the environment without a user's settings of what Slurm's programs select, print or wait for."""
+    return {name: value for name, value in os.environ.items() if not _CHANGE_ANSWERS.match(name)}
+
+
+def _output(command: Sequence[str], timeout_s: float = TIMEOUT_S) -> str:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=timeout_s, check=False, env=environment()
+        )
     except FileNotFoundError:
         raise SlurmUnavailableError(f"Slurm is not installed here (no `{command[0]}` in PATH).") from None
     except subprocess.TimeoutExpired:
-        raise SlurmUnavailableError(f"Slurm does not answer: `{' '.join(command)}` took over {TIMEOUT_S} s.") from None
+        raise SlurmUnavailableError(f"Slurm does not answer: `{' '.join(command)}` took over {timeout_s} s.") from None
     if done.returncode != 0:
         complaint = (done.stderr.strip().splitlines() or [""])[-1]
         if "configuration source" in complaint:

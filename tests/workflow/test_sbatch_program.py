@@ -1,0 +1,118 @@
+"""The sbatch that stands before Slurm's: it waits for a silent controller, and for no run that ends."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from clockwatt.workflow.cluster import PROCESS, SUBMITTED, cancel_jobs
+from support.processes import killed_at_end
+from support.workdir import REPOSITORY
+
+PROGRAM = REPOSITORY / "workflow" / "slurm" / "submit" / "sbatch"
+SILENT = "echo 'sbatch: error: Unable to contact slurm controller (connect failure)' >&2; exit 1"
+SILENT_ONCE = f"echo >>calls; [ $(wc -l <calls) -gt 1 ] || {{ {SILENT}; }}; echo 12"
+ENDS_WITHIN_S = 60
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """The record of a run that submitted job 11 for the same rule."""
+    record = tmp_path / "submitted.tsv"
+    record.write_text("11\trule\t0\trun\n")
+    return record
+
+
+def started(run: Path, process: int | None = None, **scripts: str) -> subprocess.Popen[str]:
+    """The program where Slurm's own programs are these scripts."""
+    for name, text in ({"squeue": "", "sacct": "", "scancel": 'echo "$*" >cancelled'} | scripts).items():
+        (run.parent / name).write_text(f"#!/bin/sh\n{text}\n")
+        (run.parent / name).chmod(0o755)
+    environment = os.environ | {
+        "PATH": os.pathsep.join([str(PROGRAM.parent), str(run.parent), os.environ["PATH"]]),
+        SUBMITTED: str(run), PROCESS: str(process or os.getpid()),
+    }  # fmt: skip
+    return subprocess.Popen(
+        [PROGRAM, "--parsable", "--job-name", "run", "--comment", "rule", "--wrap=true"], cwd=run.parent, text=True,
+        env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+
+
+def recorded(run: Path) -> list[str]:
+    return [line.split("\t")[0] for line in run.read_text().splitlines()]
+
+
+def wait_for(path: Path) -> None:
+    deadline = time.monotonic() + ENDS_WITHIN_S
+    while not path.exists():
+        assert time.monotonic() < deadline, f"no {path.name}"
+        time.sleep(0.05)
+
+
+def test_it_asks_a_silent_controller_again_and_notes_since_when(run):
+    note = run.with_name("submitted.tsv.unanswered")
+    hold = 'case "$*" in *--name*) until [ -e answer ]; do sleep 0.05; done ;; esac'
+    with killed_at_end(started(run, squeue=hold, sbatch=SILENT_ONCE)) as program:
+        wait_for(note)
+        _, command, message = note.read_text().split("\t")
+        assert (command, message) == ("sbatch", "sbatch: error: Unable to contact slurm controller (connect failure)\n")
+        (run.parent / "answer").touch()
+        assert program.communicate(timeout=ENDS_WITHIN_S) == ("12\n", "")
+    assert recorded(run) == ["11", "12"]
+    assert not note.exists()
+
+
+def test_it_does_not_submit_again_what_an_attempt_without_an_answer_submitted(run):
+    queue = "printf '10 another\\n11 rule\\n13 rule\\n'"
+    with killed_at_end(started(run, squeue=queue, sbatch=SILENT_ONCE)) as program:
+        assert program.communicate(timeout=ENDS_WITHIN_S) == ("13\n", "")
+    assert recorded(run) == ["11", "13"]
+    assert (run.parent / "calls").read_text() == "\n"
+
+
+def test_a_refusal_is_passed_on_at_once(run):
+    refusal = "sbatch: error: invalid partition specified: gpus"
+    with killed_at_end(started(run, sbatch=f"echo >>calls; echo '{refusal}' >&2; exit 1")) as program:
+        assert program.communicate(timeout=ENDS_WITHIN_S) == ("", f"{refusal}\n")
+    assert program.returncode == 1
+    assert (run.parent / "calls").read_text() == "\n"
+
+
+def test_without_the_name_of_a_run_nothing_is_cancelled(run, monkeypatch):
+    (run.parent / "scancel").write_text(f"#!/bin/sh\necho >{run.parent}/cancelled\n")
+    (run.parent / "scancel").chmod(0o755)
+    monkeypatch.setenv("PATH", str(run.parent))
+    run.with_name("submitted.tsv.name").touch()
+    cancel_jobs(run)
+    assert not (run.parent / "cancelled").exists()
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_it_submits_nothing_for_a_run_that_has_ended(run, killed):
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    if not killed:
+        run.with_name("submitted.tsv.ended").touch()
+    with killed_at_end(started(run, gone.pid if killed else None, sbatch="echo >>calls; echo 12")) as program:
+        said, error = program.communicate(timeout=ENDS_WITHIN_S)
+    assert (program.returncode, said) == (1, "")
+    assert "it is not submitted" in error
+    assert not (run.parent / "calls").exists()
+
+
+def test_nobody_waits_for_it_once_the_run_ends_and_it_cancels_the_job(run):
+    slow = "touch begun; until [ -e answer ]; do sleep 0.05; done; echo 12"
+    with killed_at_end(started(run, sbatch=slow)) as program:
+        wait_for(run.parent / "begun")
+        run.with_name("submitted.tsv.ended").touch()
+        said, error = program.communicate(timeout=ENDS_WITHIN_S)
+    assert (program.returncode, said) == (1, "")
+    assert "it is not submitted" in error
+    (run.parent / "answer").touch()
+    wait_for(run.parent / "cancelled")
+    assert (run.parent / "cancelled").read_text() == f"--user={os.getuid()} --name=run\n"
+    assert recorded(run) == ["11", "12"]
