@@ -115,6 +115,7 @@ def test_python_shows_the_same_without_a_network(show, made):
     predictors = clockwatt.load(made.predictors, catalogue_dir=made.catalogue, validation_dir=made.validation)
     for asked, options in (({}, []), ({"gpu": "v100", "training": True}, ["--gpu", "v100", "--pass", "training"])):
         assert predictors.show(**asked).to_dict("records") == json.loads(show(*options, "--json"))
+    assert predictors.show(gpu="Tesla V100-SXM2-16GB").equals(predictors.show(gpu="V100"))
     with pytest.raises(ClockwattError, match=r"^precision needs a network"):
         predictors.show(precision="bf16")
 

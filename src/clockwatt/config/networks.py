@@ -241,7 +241,10 @@ class TrainingConfig(Model):
         1, ge=1, le=256, description="batches whose gradients are summed before a step; a pass contains all of them"
     )
     clip_norm: float | None = Field(
-        None, gt=0, description="largest norm of the gradients, as in `clip_grad_norm_`; null: no clipping"
+        None,
+        gt=0,
+        allow_inf_nan=False,
+        description="largest norm of the gradients, as in `clip_grad_norm_`; null: no clipping",
     )
     loss: Literal["auto", "cross_entropy", "mse", "mean"] = Field(
         "auto",

@@ -39,7 +39,7 @@ class OperatingPoint:
         ConfigError
             If `text` is no operating point.
         """
-        if not re.fullmatch(POINT_PATTERN, text):
+        if not isinstance(text, str) or not re.fullmatch(POINT_PATTERN, text):
             raise ConfigError(
                 f"{text!r} is no operating point: write default, sm1440, sm1440-mem5001, pl150 or sm1440-mem5001-pl150."
             )

@@ -18,7 +18,6 @@ from clockwatt.operations.constructors import FAULTS, summary
 from clockwatt.operations.functions import BY_POSITION, Function
 from clockwatt.operations.known_values import KnownValues
 from clockwatt.operations.networks import copy_on_meta, with_dtype, without_memory
-from clockwatt.operations.spec.encode import dtype_name
 from clockwatt.schema.execution import ExecutionSettings
 
 _DTYPES = get_args(InputConfig.model_fields["dtype"].annotation)
@@ -59,7 +58,7 @@ class Instance:
         given = _by_keyword(self._module, inputs)
         tensors = (*self._module.parameters(), *(one for one in given.values() if isinstance(one, torch.Tensor)))
         floats = [tensor for tensor in tensors if tensor.is_floating_point()]
-        chosen = dtype or (dtype_name(floats[0].dtype) if floats else "float32")
+        chosen = dtype or (_dtype_of(floats[0]) if floats else "float32")
         described = {name: self._input(name, one, chosen) for name, one in given.items()}
         name = type(self._module).__name__ if not isinstance(self._module, Function) else self._module.name
         content: dict[str, Any] = {"name": name, "precision": [str(execution or chosen)]}
@@ -97,12 +96,19 @@ class Instance:
                 described.setdefault("below", self._tables()[0])
             return described
         if isinstance(given, np.ndarray):
-            given = given.tolist() if given.ndim == 1 and given.dtype.kind == "i" else torch.as_tensor(given)
+            try:
+                given = given.tolist() if given.ndim == 1 and given.dtype.kind == "i" else torch.as_tensor(given)
+            except TypeError as error:
+                raise RequestError(f"inputs {name}: {error}") from None
         if isinstance(given, torch.Tensor):
-            given_dtype = str(given.dtype).removeprefix("torch.")
-            if given_dtype not in _DTYPES and not given.is_floating_point():
+            if given.is_nested or given.layout is not torch.strided:
+                kind = "nested tensors are" if given.is_nested else f"{given.layout} is"
+                raise RequestError(f"inputs {name}: {kind} not supported. Give a dense tensor.")
+            given_dtype = _dtype_of(given)
+            if given_dtype not in (*_DTYPES, "float64"):
+                *most, last = _DTYPES[1:]
                 raise RequestError(
-                    f"inputs {name}: {given_dtype} is not supported. Convert it, such as with `.to(torch.int64)`."
+                    f"inputs {name}: {given_dtype} is not supported. Convert it to {', '.join(most)} or {last}."
                 )
             described = {"shape": list(given.shape)}
             if given_dtype in INDICES:
@@ -130,6 +136,10 @@ class Instance:
     def _tables(self) -> list[int]:
         """Rows of the embeddings, that of tokens first."""
         return [part.num_embeddings for part in self._module.modules() if isinstance(part, torch.nn.Embedding)]
+
+
+def _dtype_of(tensor: torch.Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
 
 
 def _module_of(model: Any) -> torch.nn.Module:

@@ -220,7 +220,7 @@ class Predictors(AllGpus):
             raise RequestError("{gpus_per_node} is for one step: ask for it with `predict` alone.")
         if isinstance(question, Request):
             return self.ask(question)
-        if not isinstance(question, Mapping):
+        if not isinstance(asked, Mapping) or not all(isinstance(name, str) for name in asked):
             raise RequestError(
                 f"{question!r}: give each question of a list as a dict, such as {{'network': 'resnet50'}}."
             )
@@ -265,6 +265,8 @@ class Predictors(AllGpus):
                 raise RequestError(f"limits and {name}: give one or the other, such as limits=Limits({name}=…).")
             question |= asdict(limits)
         if (several := question.get("precision")) == ALL_PRECISIONS or isinstance(several, list | tuple):
+            if question.get("precisions") is not None:
+                raise RequestError("{precision} and {precisions}: give one or the other.")
             question["precisions"] = question.pop("precision")
         given = _Question.of(network, inputs, ("relative_to", *_OF_A_CHOICE, *_OF_COUNTS), **question)
         if given.request.counts:
@@ -293,7 +295,8 @@ class Predictors(AllGpus):
         """
         if not (other is None or isinstance(other, str) or callable(other)):
             raise RequestError(f"other {reprlib.repr(other)}: give a network; give the input as inputs.")
-        if not isinstance(to, Mapping) or "relative_to" in question or (other is None and not to):
+        named = isinstance(to, Mapping) and all(isinstance(name, str) for name in to)
+        if not named or "relative_to" in question or (other is None and not to):
             raise RequestError('give what differs in the second pass as to={"gpu": "h100"}.')
         asked = {"network": network, "inputs": inputs, **question}
         first = self._one_of(asked)
@@ -395,7 +398,8 @@ class Predictors(AllGpus):
         """
         given = _Question.of(network, inputs, ("relative_to",), **question)
         if network is None and given.request.operations is None:
-            return pd.DataFrame([best.to_dict() for best in least_energy(self.validation_dir, given.request)])
+            request = given.request.model_copy(update={"gpus": tuple(map(self.label, given.request.gpus))})
+            return pd.DataFrame([best.to_dict() for best in least_energy(self.validation_dir, request)])
         return self.overviews(given.request, trace=lambda pass_: given.trace(self, pass_))[0]
 
 
@@ -440,6 +444,15 @@ def _campaign_version() -> tuple[Path, int]:
     return path, path.stat().st_mtime_ns if path.exists() else 0
 
 
+_NAMED_BY_PYTORCH = {"precision", "precisions", "optimizer", "input_dtype"}
+
+
+def _several(given: Any) -> Any:
+    """Return the entries of an array of NumPy, a series or a generator; else what is given."""
+    is_one = isinstance(given, str | OperatingPoint) or not isinstance(given, Iterable)
+    return given if is_one else [*given]
+
+
 def _named(given: Any) -> Any:
     """Return the name of a dtype or an optimizer, such as `torch.bfloat16`, or of each of several; else itself."""
     if isinstance(given, list | tuple):
@@ -477,11 +490,12 @@ class _Question:
         given = input if inputs is None else inputs
         if not isinstance(gpu, str | None):
             raise RequestError(f"gpu {gpu!r}: give one as a string; several as gpus, where that is possible.")
+        gpus, points = _several(gpus), _several(points)
         if (gpu and gpus) or (point not in (None, "default") and points):
             raise RequestError("gpu and gpus, point and points: give one of them.")
         fields["gpus"] = gpus or gpu
         points = points or point
-        fields |= {name: _named(fields[name]) for name in fields.keys() & {"precision", "precisions", "optimizer"}}
+        fields |= {name: _named(fields[name]) for name in fields.keys() & _NAMED_BY_PYTORCH}
         if training not in (None, True, False):
             raise RequestError(f"training {training!r}: give True or False.")
         if training is not None:

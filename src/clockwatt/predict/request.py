@@ -125,7 +125,7 @@ class Request(Model):
     precisions: tuple[str, ...] = ()
     optimizer: str | None = None
     accumulate: int | None = Field(None, ge=1, le=256)
-    clip_norm: float | None = Field(None, gt=0)
+    clip_norm: float | None = Field(None, gt=0, allow_inf_nan=False)
     loss: str | None = None
     input_dtype: str | None = None
     input_below: int | None = Field(None, gt=0)
@@ -191,6 +191,8 @@ class Request(Model):
         if "precision" in given:
             given["precision"] = str(ExecutionSettings(given["precision"]))
         if given.get("precisions"):
+            if "precision" in given:
+                raise RequestError("{precision} and {precisions}: give one or the other.")
             given |= _precisions(given["precisions"])
         if "optimizer" in given:
             given["optimizer"] = optimizer_name(given["optimizer"])
@@ -233,8 +235,6 @@ class Request(Model):
                     f"{{precision}} {setting}: GradScaler waits for the GPU, so that no CUDA graph can capture a "
                     "training step. Choose bf16-mixed+cuda_graph, or fp16-mixed without cuda_graph."
                 )
-        if self.precisions and self.precision is not None:
-            raise RequestError("{precision} and {precisions}: give one or the other.")
         if self.precisions and self.operations is not None:
             raise RequestError("{operations} have the dtypes that they are listed with: give one {precision}.")
         if self.precisions and self.measure_missing is not None:
@@ -558,6 +558,8 @@ def typed_inputs(given: Any) -> dict[str, Any]:
     """
     if given is None:
         return {}
+    if isinstance(given, Mapping) and not given:
+        raise RequestError("inputs {}: give a shape for each keyword, or leave inputs out.")
     if isinstance(given, Mapping) and "shape" not in given:
         return {"inputs": tuple(f"{name}={':'.join(_described(name, one))}" for name, one in given.items())}
     if isinstance(given, list | tuple) and given and not all(isinstance(size, Integral) for size in given):
@@ -588,7 +590,7 @@ def _described(name: str, given: Any) -> list[str]:
 def _shape_text(name: str, shape: Any) -> str:
     if isinstance(shape, str):
         return shape
-    if not isinstance(shape, Iterable) or not all(isinstance(size, Integral) for size in shape):
+    if not isinstance(shape, Sequence | np.ndarray) or not all(isinstance(size, Integral) for size in shape):
         raise RequestError(f"{name} {reprlib.repr(shape)}: give a shape, batch first, such as (32, 3, 224, 224).")
     return _text(map(int, shape))
 

@@ -8,6 +8,7 @@ import threading
 from typing import ClassVar
 
 import numpy
+import pandas
 import pytest
 import torch
 
@@ -64,8 +65,17 @@ QUESTIONS = [
     (
         (torch.nn.Embedding(9, 8), torch.zeros(4, 8, dtype=torch.int16)),
         {},
-        r"int16 is not supported.*\.to\(torch.int64",
+        "int16 is not supported.*Convert it to .*int64",
     ),
+    ((torch.relu, torch.zeros(4, 8).to(torch.float8_e5m2)), {}, "float8_e5m2 is not supported. Convert it to float32"),
+    ((torch.nn.Linear(8, 8).to(torch.float8_e5m2), X), {}, "precision 'float8_e5m2' is not supported"),
+    ((torch.relu, X.to_sparse()), {}, "torch.sparse_coo is not supported. Give a dense tensor"),
+    ((torch.relu, torch.nested.nested_tensor([X, X])), {}, "nested tensors are not supported. Give a dense tensor"),
+    ((torch.relu, numpy.array([None])), {}, "can't convert np.ndarray of type numpy.object_"),
+    (("resnet18", {}), {}, "inputs {}: give a shape for each keyword, or leave inputs out"),
+    (("resnet18", {2, 3}), {}, "input {2, 3}: give a shape, batch first"),
+    (("resnet18",), {"training": True, "clip_norm": float("inf")}, "clip_norm inf: it must be a finite number"),
+    (([{1: 2}],), {"gpu": None}, "{1: 2}: give each question of a list as a dict"),
     ((torch.nn.Linear(8, 8), X.byte()), {}, "tensors of several dtypes, uint8 and float32.*cast one of them"),
     (("resnet18", torch.zeros(2, 3, 64, 64, dtype=torch.uint8)), {}, "several dtypes, uint8 and float32"),
     ((None,), {}, "^give a network and its input, such as resnet50 and 32,3"),
@@ -295,6 +305,17 @@ def test_what_compare_layers_and_recommend_cannot_take_is_refused():
         (lambda: clockwatt.layers("resnet18", gpu="h200", depth=0), "depth 0: give a whole number"),
         (lambda: predictors.layers("resnet18", gpus=["h200"]), "gpus: layers takes one gpu"),
         (lambda: predictors.show("resnet18", batch=[8]), "batch is for predict only"),
+        (lambda: predictors.compare("resnet18", gpu="h200", to={1: 1}), "differs in the second pass"),
+        (
+            lambda: predictors.recommend("resnet18", precision="tf32", precisions=["bf16"]),
+            "precision and precisions: give one or the other",
+        ),
+        (
+            lambda: predictors.recommend("resnet18", precision=["tf32"], precisions=["bf16"]),
+            "precision and precisions: give one or the other",
+        ),
+        (lambda: predictors.show(gpu="h20"), "gpu h20: no predictors for this GPU.*did you mean h200"),
+        (lambda: clockwatt.OperatingPoint.parse(5), "5 is no operating point"),
         (lambda: predictors.recommend("resnet18", precisions=5), "precisions 5: give a string, or several"),
         (lambda: predictors.recommend("resnet18", gpus="h200", power_cap_w=10.0), "Raise power_cap_w"),
         (lambda: clockwatt.load(__file__), "holds no predictors"),
@@ -311,6 +332,8 @@ def test_what_compare_layers_and_recommend_cannot_take_is_refused():
     [
         {"gpu": "NVIDIA H200"}, {"gpu": "H200"}, {"gpus": "h200"}, {"points": "default"},
         {"points": clockwatt.OperatingPoint()}, {"point": None}, {"batch": numpy.array([1, 2])},
+        {"gpus": numpy.array(["h200", "h100"])}, {"gpus": pandas.Series(["h200"])}, {"gpus": (gpu for gpu in ["h200"])},
+        {"points": numpy.array(["default", "default"])},
         {"batch": (size for size in (1, 2))},
     ],
 )  # fmt: skip
@@ -472,8 +495,9 @@ def test_an_answer_can_be_pickled_and_copied():
 def test_a_module_takes_the_fields_that_messages_name():
     branch = clockwatt.predict(lambda x: x if x.sum() > 0 else -x, X, gpu="h200", assume_branch=False)
     assert branch.warnings[0] == "Assumed while tracing: branches on data are taken as false (1 place)."
-    ids = clockwatt.predict(torch.nn.Embedding(10, 8), (4, 8), gpu="h200", input_dtype="int64", input_below=10)
-    assert ids.unit == "tokens"
+    for dtype in ("int64", torch.int64):
+        ids = clockwatt.predict(torch.nn.Embedding(10, 8), (4, 8), gpu="h200", input_dtype=dtype, input_below=10)
+        assert ids.unit == "tokens"
 
 
 @pytest.mark.parametrize("precision", ["tf32", "tf32+compile"])
