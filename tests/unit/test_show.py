@@ -109,6 +109,7 @@ def test_without_a_network_a_gpu_and_a_pass_are_kept_to(show):
     found = json.loads(show("--gpu", "v100", "--pass", "training", "--json"))
     assert {(one["gpu"], one["pass"]) for one in found} == {("v100", "training")}
     assert json.loads(show("--gpu", "v100", "--json")) != found
+    assert json.loads(show("--gpu", "V100", "--pass", "training", "--json")) == found
 
 
 def test_python_shows_the_same_without_a_network(show, made):
@@ -116,6 +117,8 @@ def test_python_shows_the_same_without_a_network(show, made):
     for asked, options in (({}, []), ({"gpu": "v100", "training": True}, ["--gpu", "v100", "--pass", "training"])):
         assert predictors.show(**asked).to_dict("records") == json.loads(show(*options, "--json"))
     assert predictors.show(gpu="Tesla V100-SXM2-16GB").equals(predictors.show(gpu="V100"))
+    with pytest.raises(ClockwattError, match="no network was measured whole there; some were on h100 in inference"):
+        clockwatt.load().show(gpu="a30")
     with pytest.raises(ClockwattError, match=r"^precision needs a network"):
         predictors.show(precision="bf16")
 
@@ -142,7 +145,7 @@ def test_a_point_that_predict_refuses_is_left_out_with_the_same_reason(show, mad
         (["net24", "--gpu", "k80"], "--gpu k80: no predictors for this GPU; there are predictors for a30"),
         (["net24", "--pass", "sideways"], "--pass sideways: choose inference or training"),
         (["resnet152"], "resnet152: not among the measured networks"),
-        (["--gpu", "k80"], "no network was measured whole there; some were on a30 in inference"),
+        (["--gpu", "k80"], "--gpu k80: no predictors for this GPU; there are predictors for a30"),
         (["--input", "8,3"], "--input needs a network"),
         (["--precision", "bf16"], "--precision needs a network"),
         (["net24", "--gpu", "a30", "--point", "sm5000"], "^a30 cannot run at sm5000: it has 210 to 1440 MHz"),

@@ -67,14 +67,12 @@ def show(
     verbose: Verbose = False,
 ) -> None:
     """Show time, power and energy at all operating points."""
-    from clockwatt.predict.all_gpus import least_energy
     from clockwatt.predict.api import load
 
-    if request.network is None:
-        folder = load().validation_dir if results is None else results / layout.VALIDATION
-        _print_least_energy(least_energy(folder, request), most, as_json=as_json)
-        return
     predictors = load(None if results is None else results / layout.PREDICTORS)
+    if request.network is None:
+        _print_least_energy(predictors.least_energy(request), most, as_json=as_json)
+        return
     both = (
         "pass_" not in request.model_fields_set and request.cache_length is None
     )  # a step of decoding is no training step

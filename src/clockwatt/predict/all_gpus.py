@@ -300,6 +300,27 @@ class AllGpus:
             )
         return shown
 
+    def least_energy(self, request: Request) -> list[BestPoint]:
+        """Return where each network that was measured whole took least energy, on a request's GPUs and in its pass.
+
+        Raises
+        ------
+        DataFileError
+            If nothing was validated, or the file is damaged.
+        ClockwattError
+            If no network was measured there, a GPU is unknown, or the request has what needs a network.
+        """
+        for name in request.model_dump(exclude_defaults=True).keys() - {"gpus", "pass_"}:
+            raise RequestError(f"{{{name}}} needs a network. Name one, or leave it out.")
+        gpus = [self.label(name) for name in request.gpus]
+        pass_ = request.pass_ if "pass_" in request.model_fields_set else None
+        everywhere = best_points(self.validation_dir)
+        found = [best for best in everywhere if best.gpu in (gpus or [best.gpu]) and pass_ in (None, best.pass_)]
+        if everywhere and not found:
+            known = ", ".join(sorted({f"{best.gpu} in {best.pass_}" for best in everywhere}))
+            raise ClockwattError(f"no network was measured whole there; some were on {known}.")
+        return found
+
     def traced(self, request: Request, pass_: Pass | None = None) -> TracedNetwork:
         """Return the calls of a request's network, or its operations, in its pass or another one.
 
@@ -438,27 +459,6 @@ class AllGpus:
 
     def _model(self, label: str) -> GpuPredictor:
         return self.models[label] if label in self.models else self.shipped[label]
-
-
-def least_energy(validation_dir: Path, request: Request) -> list[BestPoint]:
-    """Return where each network that was measured whole took least energy, on the GPUs and in the pass of a request.
-
-    Raises
-    ------
-    DataFileError
-        If nothing was validated, or the file is damaged.
-    ClockwattError
-        If no network was measured there, or the request has what needs a network.
-    """
-    for name in request.model_dump(exclude_defaults=True).keys() - {"gpus", "pass_"}:
-        raise RequestError(f"{{{name}}} needs a network. Name one, or leave it out.")
-    pass_ = request.pass_ if "pass_" in request.model_fields_set else None
-    everywhere = best_points(validation_dir)
-    found = [best for best in everywhere if best.gpu in (request.gpus or best.gpu) and pass_ in (None, best.pass_)]
-    if everywhere and not found:
-        known = ", ".join(sorted({f"{best.gpu} in {best.pass_}" for best in everywhere}))
-        raise ClockwattError(f"no network was measured whole there; some were on {known}.")
-    return found
 
 
 def _is_product(name: str, gpu_name: str) -> bool:

@@ -16,7 +16,7 @@ import pandas as pd
 
 from clockwatt.config import NetworkConfig, OperatingPoint, Pass
 from clockwatt.errors import ClockwattError, DataFileError, RequestError
-from clockwatt.predict.all_gpus import AllGpus, least_energy, with_measured
+from clockwatt.predict.all_gpus import AllGpus, with_measured
 from clockwatt.predict.answer import Answer, to_frame
 from clockwatt.predict.answerer import Overview
 from clockwatt.predict.description import shipped_catalogue, shipped_predictors, shipped_validation
@@ -398,8 +398,7 @@ class Predictors(AllGpus):
         """
         given = _Question.of(network, inputs, ("relative_to",), **question)
         if network is None and given.request.operations is None:
-            request = given.request.model_copy(update={"gpus": tuple(map(self.label, given.request.gpus))})
-            return pd.DataFrame([best.to_dict() for best in least_energy(self.validation_dir, request)])
+            return pd.DataFrame([best.to_dict() for best in self.least_energy(given.request)])
         return self.overviews(given.request, trace=lambda pass_: given.trace(self, pass_))[0]
 
 
