@@ -49,7 +49,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # What a user has Slurm's programs select or print must not hide jobs from the run.
 for variable in os.environ.keys() - cluster.environment().keys():
     del os.environ[variable]
-# and Slurm's own sacct, squeue and sbatch behind those of the workflow, which say in their heads what they mend.
+# and Slurm's own programs behind those of the workflow, which say in their heads what they mend.
 for folder, program in (("status", "squeue"), ("submit", "sbatch")):
     if workflow.is_main_process and shutil.which(program):
         os.environ.update(PATH=f"{CHECKOUT / 'workflow' / 'slurm' / folder}{os.pathsep}{os.getenv('PATH')}")

@@ -27,19 +27,29 @@ def run(tmp_path: Path) -> Path:
     return record
 
 
+def with_programs(folder: Path, **scripts: str) -> dict[str, str]:
+    """The environment of a run where Slurm's own programs are these scripts in a folder."""
+    for name, text in scripts.items():
+        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+        (folder / name).chmod(0o755)
+    return os.environ | {"PATH": os.pathsep.join([str(PROGRAM.parent), str(folder), os.environ["PATH"]])}
+
+
 def started(run: Path, process: int | None = None, **scripts: str) -> subprocess.Popen[str]:
     """The program where Slurm's own programs are these scripts."""
-    for name, text in ({"squeue": "", "sacct": "", "scancel": 'echo "$*" >cancelled'} | scripts).items():
-        (run.parent / name).write_text(f"#!/bin/sh\n{text}\n")
-        (run.parent / name).chmod(0o755)
-    environment = os.environ | {
-        "PATH": os.pathsep.join([str(PROGRAM.parent), str(run.parent), os.environ["PATH"]]),
-        SUBMITTED: str(run), PROCESS: str(process or os.getpid()),
-    }  # fmt: skip
+    programs = {"squeue": "", "sacct": "", "scancel": 'echo "$*" >cancelled'} | scripts
+    environment = with_programs(run.parent, **programs) | {SUBMITTED: str(run), PROCESS: str(process or os.getpid())}
     return subprocess.Popen(
         [PROGRAM, "--parsable", "--job-name", "run", "--comment", "rule", "--wrap=true"], cwd=run.parent, text=True,
         env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
+
+
+def asked(folder: Path, command: str, script: str) -> subprocess.CompletedProcess[str]:
+    """What another program beside it says where Slurm's own is this script."""
+    program, *arguments = command.split()
+    environment = with_programs(folder, **{program: script})
+    return subprocess.run([program, *arguments], env=environment, capture_output=True, text=True, check=False)
 
 
 def recorded(run: Path) -> list[str]:
@@ -83,9 +93,7 @@ def test_a_refusal_is_passed_on_at_once(run):
 
 
 def test_without_the_name_of_a_run_nothing_is_cancelled(run, monkeypatch):
-    (run.parent / "scancel").write_text(f"#!/bin/sh\necho >{run.parent}/cancelled\n")
-    (run.parent / "scancel").chmod(0o755)
-    monkeypatch.setenv("PATH", str(run.parent))
+    monkeypatch.setenv("PATH", with_programs(run.parent, scancel=f"echo >{run.parent}/cancelled")["PATH"])
     run.with_name("submitted.tsv.name").touch()
     cancel_jobs(run)
     assert not (run.parent / "cancelled").exists()
@@ -116,3 +124,14 @@ def test_nobody_waits_for_it_once_the_run_ends_and_it_cancels_the_job(run):
     wait_for(run.parent / "cancelled")
     assert (run.parent / "cancelled").read_text() == f"--user={os.getuid()} --name=run\n"
     assert recorded(run) == ["11", "12"]
+
+
+@pytest.mark.parametrize("command", ["sinfo -o %P", "sshare -U"])
+@pytest.mark.parametrize(("script", "said"), [("echo main", "main\n"), (SILENT, "")])
+def test_a_silent_slurm_has_no_default_partition_and_no_accounts_and_fails_no_job(tmp_path, command, script, said):
+    done = asked(tmp_path, command, script)
+    assert (done.returncode, done.stdout, done.stderr) == (0, said, "")
+
+
+def test_any_other_question_about_partitions_fails_without_an_answer(tmp_path):
+    assert asked(tmp_path, "sinfo --noheader", SILENT).returncode == 1
