@@ -63,6 +63,8 @@ TRACING = threading.RLock()
 """Held while a network is traced, which changes PyTorch for the whole process."""
 PRETENDING = threading.Lock()
 """Held while `clockwatt.pretend` runs, which does too; taken with `TRACING`."""
+_BEYOND = {"bytes_read": 2**53, "bytes_written": 2**53, "flops": 2**63}
+"""More than an operation that fits any memory has, and than specs and tables hold."""
 _MOST_TRACES = 1000
 """Number of traces in the cache."""
 
@@ -254,12 +256,7 @@ class NetworkTracer:
         traced = self._traced_now(network, pass_)
         if folder is not None:
             names = layout.NETWORKS_FILE, layout.CALLS_FILE, layout.OPERATIONS_FILE
-            try:
-                _keep(dict(zip(names, traced.tables(), strict=True)), folder)
-            except OverflowError:
-                raise RequestError(
-                    f"network {network.name}: is larger than any memory. Give a smaller input."
-                ) from None
+            _keep(dict(zip(names, traced.tables(), strict=True)), folder)
         return traced
 
     def memory(self, network: NetworkConfig, pass_: Pass) -> list[MemoryRow]:
@@ -287,7 +284,10 @@ class NetworkTracer:
         from clockwatt.operations.catalogue import trace_rows
 
         with _tracing():
-            return traced_of(trace_rows(network, pass_, self.training, build))
+            traced = traced_of(trace_rows(network, pass_, self.training, build))
+        if (traced.operations[[*_BEYOND]].max() >= pd.Series(_BEYOND)).any():
+            raise RequestError(f"network {network.name}: is larger than any memory. Give a smaller input.")
+        return traced
 
 
 @contextlib.contextmanager
