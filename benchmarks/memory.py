@@ -20,7 +20,6 @@ import argparse
 import functools
 import hashlib
 import json
-import math
 import os
 import random
 import sys
@@ -34,6 +33,7 @@ import numpy as np
 import pandas as pd
 import result_file
 import torch
+import torch._dynamo  # which fails where it is imported first while a network is constructed on meta
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # networks of the zoo are imported by their place in the checkout
 
@@ -53,7 +53,6 @@ from clockwatt.predict.memory import (
     pass_memory,
     replay,
     reserved_group,
-    rounded,
 )
 from clockwatt.schema.execution import COMPILE, CUDA_GRAPH, EAGER, FP32, TF32, ExecutionSettings, mode_of_variant
 from clockwatt.schema.records import GRADIENTS, INPUTS, PARAMETERS, MemoryRow
@@ -100,53 +99,6 @@ def passes() -> dict[tuple[str, str], dict[str, Any]]:
     return found
 
 
-def construction_bytes(network: NetworkConfig, pass_: str) -> int:
-    """Return the peak of constructing a network on a GPU in float32 and casting it, tensor by tensor."""
-    if network.dtype == "float32":
-        return 0
-    module = construct_on_meta(network, KnownValues(), training=pass_ == "training")
-    tensors = {id(one): one for one in (*module.parameters(), *module.buffers()) if one.is_floating_point()}
-    sizes = [rounded(one.numel() * one.element_size()) for one in tensors.values()]
-    alive = 2 * sum(sizes)
-    peak = alive
-    for size in sizes:
-        peak = max(peak, alive + size)
-        alive -= size
-    for given in network.by_keyword.values():  # drawn in float32 and cast
-        if given.dtype == "float":
-            size = rounded(2 * math.prod(given.shape))
-            peak = max(peak, alive + 3 * size)
-            alive += size
-    return peak + RESIDENT
-
-
-def score(chosen: list[tuple[str, str, str]], peaks: dict[Any, float], entries: dict[Any, Any]) -> pd.DataFrame:
-    """Predict passes and compare them with what was measured."""
-    rows = []
-    for network_id, pass_, gpu in chosen:
-        entry = entries[network_id, pass_]
-        network, spec = entry["network"], find_spec(gpu)
-        try:
-            events = record_memory(network, pass_, TrainingConfig())
-            memory = pass_memory(events, pass_=pass_, execution=TF32 if entry["tf32"] else FP32, spec=spec)
-            built = construction_bytes(network, pass_)
-        except ClockwattError as error:
-            print(f"{network_id} {pass_}: {error}", file=sys.stderr)
-            rows.append({"network": network_id, "pass": pass_, "gpu": gpu, "kind": entry["kind"]})
-            continue
-        of_pass = memory.allocated_bytes - sum(LIBRARIES.get(event.call, 0) for event in events) + RESIDENT
-        if built > of_pass:
-            continue
-        rows.append({
-            "network": network_id, "pass": pass_, "gpu": gpu, "kind": entry["kind"],
-            "measured": peaks[network_id, pass_, gpu],
-            "predicted": of_pass, "tf32": entry["tf32"] or network.dtype != "float32",
-        })  # fmt: skip
-        if len(rows) % 20 == 0:
-            print(f"{len(rows)} of {len(chosen)}", file=sys.stderr, flush=True)
-    return pd.DataFrame(rows)
-
-
 def construction(network: NetworkConfig, pass_: str) -> list[MemoryRow]:
     """Record what constructing a network on a GPU, casting it and drawing its inputs allocates and frees."""
     storages = Storages()
@@ -156,6 +108,51 @@ def construction(network: NetworkConfig, pass_: str) -> list[MemoryRow]:
     events = storages.events[:]
     del module, inputs  # which had to be alive until then
     return events
+
+
+@functools.cache
+def construction_bytes(network_id: str, pass_: str) -> int:
+    """Return the peak of constructing a network, casting it and drawing its inputs, in a process that ran another."""
+    built, allocator = construction(passes()[network_id, pass_]["network"], pass_), CachingAllocator()
+    replay(allocator, built, [row.bytes or 0 for row in built], {})
+    return allocator.peak_allocated + RESIDENT
+
+
+@functools.cache
+def recorded(network_id: str, pass_: str) -> list[MemoryRow]:
+    """Return what a held-out pass allocates and frees."""
+    return record_memory(passes()[network_id, pass_]["network"], pass_, TrainingConfig())
+
+
+def predicted(key: tuple[str, str, str]) -> dict[str, Any] | None:
+    """Return what is predicted of a pass on a GPU; None where its construction takes more."""
+    network_id, pass_, gpu = key
+    entry = passes()[network_id, pass_]
+    row = {"network": network_id, "pass": pass_, "gpu": gpu, "kind": entry["kind"]}
+    try:
+        events = recorded(network_id, pass_)
+        execution = TF32 if entry["tf32"] else FP32
+        memory = pass_memory(events, pass_=pass_, execution=execution, spec=find_spec(gpu))
+        built = construction_bytes(network_id, pass_)
+    except ClockwattError as error:
+        print(f"{network_id} {pass_}: {error}", file=sys.stderr)
+        return row
+    of_pass = memory.allocated_bytes - sum(LIBRARIES.get(event.call, 0) for event in events) + RESIDENT
+    if built > of_pass:
+        return None
+    return row | {"predicted": of_pass, "tf32": entry["tf32"] or entry["network"].dtype != "float32"}
+
+
+def score(chosen: list[tuple[str, str, str]], peaks: dict[Any, float]) -> pd.DataFrame:
+    """Predict passes and compare them with what was measured."""
+    rows = []
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        for key, row in zip(chosen, pool.map(predicted, chosen, chunksize=16), strict=True):
+            if row is not None:
+                rows.append(row | {"measured": peaks[key]})
+                if len(rows) % 100 == 0:
+                    print(f"{len(rows)} of {len(chosen)}", file=sys.stderr, flush=True)
+    return pd.DataFrame(rows)
 
 
 def as_measured(network: NetworkConfig, pass_: str, events: list[MemoryRow], *, follows: bool = False) -> Peaks:
@@ -204,7 +201,7 @@ def ratios_of_run(row: dict[str, Any]) -> dict[str, Any]:
     without = pass_memory(events, pass_=row["pass"], execution=execution, spec=find_spec("h100")).allocated_bytes
     return {
         "network": network.network_id, "pass": row["pass"], "run": True,
-        "shows": construction_bytes(network, row["pass"]) <= without + RESIDENT,
+        "shows": construction_bytes(network.network_id, row["pass"]) <= without + RESIDENT,
         "allocated": row["allocated_bytes"] / peaks.allocated,
         "reserved": row["reserved_bytes"] / peaks.reserved,
     }  # fmt: skip
@@ -391,12 +388,11 @@ def main() -> None:
     if arguments.runs:
         score_runs(arguments.runs, write_errors=arguments.write_errors)
         return
-    entries = passes()
     peaks = measured()
-    keys = sorted(key for key in peaks if key[:2] in entries)
+    keys = sorted(key for key in peaks if key[:2] in passes())
     random.Random(0).shuffle(keys)
     drawn = min(arguments.passes, len(keys))
-    table = score(keys[:drawn], peaks, entries)
+    table = score(sorted(keys[:drawn]), peaks)
     known = table.dropna(subset="predicted").astype({"tf32": bool})
     error = known["predicted"] / known["measured"] - 1
     rows = []

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from scipy.optimize import nnls
 from sklearn.ensemble import RandomForestRegressor
 
@@ -22,9 +23,13 @@ from clockwatt.io import files
 from clockwatt.predict.memory import (
     BACKWARD,
     FORWARD,
+    LEAST_BYTES,
     OFFSET,
+    RESERVE,
+    WORKSPACE,
     convolution_bytes,
     convolution_features,
+    recurrent_features,
     recurrent_terms,
     rounded,
 )
@@ -36,7 +41,7 @@ ROOT = Path(__file__).parents[1]
 RESIDENT = 65 * 2**20
 """Alive in every measurement: the workspaces of cuBLAS of two threads, and the bench's own tensor."""
 COLUMNS = ["subject_id", "pass", "execution", "status", "instances", "memory_peak_bytes"]
-_TREES, _MOST_RATIO = 15, 50.0  # an odd number: the median is a value that was seen
+_TREES, _MOST_RATIO = 31, 50.0  # an odd number: the median is a value that was seen
 _DTYPES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4, "bool": 1}
 
 
@@ -105,73 +110,78 @@ def convolution(row: dict[str, Any], spec: dict[str, Any]) -> dict[str, Any] | N
     }  # fmt: skip
 
 
-def recurrent(spec: dict[str, Any]) -> dict[str, Any]:
+def recurrent(kind: str, spec: dict[str, Any]) -> dict[str, Any]:
     """Describe a recurrent layer as the trace does."""
     tensors, x = spec["tensors"], spec["tensors"][0]["shape"]
     *_, both, batch_first = (one for one in spec["args"] if isinstance(one, bool))
     batch, length = x[:2] if batch_first else (x[1], x[0])
     return {
-        "dtype": tensors[0]["dtype"], "batch": batch, "length": length, "input": x[-1],
+        "kind": kind, "dtype": tensors[0]["dtype"], "batch": batch, "length": length, "input": x[-1],
         "layers": next(one for one in spec["args"] if type(one) is int), "bidirectional": both,
         "batch_first": batch_first, "output": spec["out"][0]["shape"][-1],
         "weight": sum(math.prod(one["shape"]) for one in tensors if one.get("parameter")),
     }  # fmt: skip
 
 
-def forest(calls: list[dict[str, Any]], tf32: list[bool], sizes: list[int]) -> Trees:
-    """Fit the logarithm of a workspace relative to the tensors of its convolution."""
-    matrix = np.array([convolution_features(call, tf32=one) for call, one in zip(calls, tf32, strict=True)], np.float32)
-    ratio = np.array(sizes) / [convolution_bytes(call) for call in calls]
+def forest(features: list[list[float]], values: NDArray[np.float64]) -> Trees:
+    """Fit trees whose median is a value that was seen, rounded to hundredths."""
+    matrix = np.array(features, np.float32)
     fitted = RandomForestRegressor(_TREES, max_features=0.5, min_samples_leaf=1, random_state=0, n_jobs=2)
-    fitted.fit(matrix, np.log(np.minimum(ratio, _MOST_RATIO) + OFFSET).round(2))
-    return shortened(Trees.from_forest(fitted), matrix)
+    return shortened(Trees.from_forest(fitted.fit(matrix, values.round(2))), matrix)
+
+
+def of_convolutions(rows: list[dict[str, Any]]) -> tuple[list[list[float]], Trees]:
+    """Return features, and trees of the logarithm of workspaces relative to the tensors of their convolutions."""
+    features = [convolution_features(row["call"], tf32=row["tf32"]) for row in rows]
+    ratios = np.array([row["bytes"] / convolution_bytes(row["call"]) for row in rows])
+    return features, forest(features, np.log(np.minimum(ratios, _MOST_RATIO) + OFFSET))
+
+
+def of_recurrent_layers(rows: list[dict[str, Any]]) -> tuple[dict[str, list[float]], list[list[float]], Trees]:
+    """Return coefficients by kind and part; features, and trees of the logarithm of what they leave of workspaces."""
+    coefficients, features, left = {}, [], []
+    for kind in ("lstm", "gru"):
+        fitted = {}
+        for pass_ in ("inference", "training"):
+            chosen = [row for row in rows if (row["call"]["kind"], row["pass"]) == (kind, pass_)]
+            terms = np.array([recurrent_terms(row["call"]) for row in chosen])
+            sizes = np.array([row["bytes"] for row in chosen], dtype=float) + LEAST_BYTES
+            fitted[pass_] = nnls(terms / sizes[:, None], (sizes - LEAST_BYTES) / sizes)[0]
+            if pass_ == "inference":
+                features += [recurrent_features(row["call"], tf32=row["tf32"]) for row in chosen]
+                left.append(np.log(sizes / (terms @ fitted[pass_] + LEAST_BYTES)))
+        coefficients[f"{kind} {WORKSPACE}"] = fitted["inference"].tolist()
+        coefficients[f"{kind} {RESERVE}"] = np.maximum(fitted["training"] - fitted["inference"], 0).tolist()
+    coefficients |= {f"rnn {part}": coefficients[f"gru {part}"] for part in (WORKSPACE, RESERVE)}
+    return coefficients, features, forest(features, np.concatenate(left))
 
 
 def main() -> None:
     """Fit and write."""
-    found: dict[str, tuple[list[Any], list[bool], list[int]]] = {one: ([], [], []) for one in (FORWARD, BACKWARD)}
-    layers: dict[tuple[str, str], tuple[list[Any], list[int]]] = {}
+    convolutions = [{**row, "call": json.loads(row["call"])} for row in channels_last().to_dict("records")]
+    layers = []
     for row in measured().to_dict("records"):
         spec = json.loads(row["spec"])
-        if row["operation_class"] in ("lstm", "gru"):
-            terms, sizes = layers.setdefault((row["operation_class"], row["pass"]), ([], []))
-            terms.append(recurrent_terms(recurrent(spec)))
-            sizes.append(beyond_tensors(row, spec))
-        elif (call := convolution(row, spec)) is not None:
-            calls, tf32, sizes = found[FORWARD if call["gradients"] is None else BACKWARD]
-            calls.append(call)
-            tf32.append(bool(row["tf32"]))
-            sizes.append(beyond_tensors(row, spec))
-    for row in channels_last().to_dict("records"):
-        call = json.loads(row["call"])
-        for values, value in zip(found[FORWARD if call["gradients"] is None else BACKWARD],
-                                 (call, row["tf32"], row["bytes"]), strict=True):  # fmt: skip
-            values.append(value)
+        of_layer = row["operation_class"] in ("lstm", "gru")
+        call = recurrent(row["operation_class"], spec) if of_layer else convolution(row, spec)
+        if call is not None:
+            found = {"call": call, "pass": row["pass"], "tf32": bool(row["tf32"]), "bytes": beyond_tensors(row, spec)}
+            (layers if of_layer else convolutions).append(found)
     arrays: dict[str, Any] = {}
-    for direction, (calls, tf32, sizes) in found.items():
-        trees = forest(calls, tf32, sizes)
-        arrays |= {f"{direction}_{name}": array for name, array in trees.arrays().items()}
-        print(direction, len(calls), "convolutions,", len(trees.feature), "nodes")
-    arrays["features"] = np.array(len(convolution_features(found[FORWARD][0][0], tf32=True)))
-    coefficients = {}
-    for kind in ("lstm", "gru"):
-        fitted = {}
-        for pass_ in ("inference", "training"):
-            terms, sizes = (np.array(one, dtype=float) for one in layers[kind, pass_])
-            weight = 1 / (sizes + 2**20)
-            fitted[pass_] = nnls(terms * weight[:, None], sizes * weight)[0]
-            error = np.abs(terms @ fitted[pass_] - sizes) * weight
-            print(
-                kind, pass_, len(sizes), fitted[pass_].round(2), "median and 90th error", np.quantile(error, [0.5, 0.9])
-            )
-        coefficients[f"{kind} workspace"] = fitted["inference"].tolist()
-        coefficients[f"{kind} reserve"] = np.maximum(fitted["training"] - fitted["inference"], 0).tolist()
-    coefficients |= {f"rnn {part}": coefficients[f"gru {part}"] for part in ("workspace", "reserve")}
-    arrays["recurrent"] = np.frombuffer(json.dumps(coefficients, sort_keys=True).encode(), dtype=np.uint8)
+    coefficients, features, trees = of_recurrent_layers(layers)
+    described = {"coefficients": coefficients, "features": {}}
+    forests = {"recurrent": (features, trees)}
+    for direction in (FORWARD, BACKWARD):
+        chosen = [row for row in convolutions if (row["call"]["gradients"] is None) == (direction == FORWARD)]
+        forests[direction] = of_convolutions(chosen)
+    for name, (rows, fitted) in forests.items():
+        arrays |= {f"{name}/{array}": values for array, values in fitted.arrays().items()}
+        described["features"][name] = len(rows[0])
+        print(f"{name}: {len(rows)} rows, {len(fitted.feature)} nodes")
+    arrays["described"] = np.frombuffer(json.dumps(described, sort_keys=True).encode(), dtype=np.uint8)
     buffer = io.BytesIO()
     np.savez_compressed(buffer, allow_pickle=False, **arrays)
     path = ROOT / "resources/memory/workspaces.npz"
-    path.parent.mkdir(exist_ok=True)
     path.write_bytes(buffer.getvalue())
     print(f"{path}: {len(buffer.getvalue()) / 1e6:.2f} MB")
 

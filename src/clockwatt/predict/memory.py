@@ -39,6 +39,7 @@ FRAGMENTATION = "fragmentation"
 _STREAM, _CAPTURE, _UNCOMPILED = (
     json.dumps({"kind": kind}, separators=(",", ":")) for kind in (STREAM, CAPTURE, UNCOMPILED)
 )
+_CONVOLUTION = '{"kind":"convolution"'
 
 ModuleBytes = Mapping[tuple[str, str], int]
 """Module path and kind to bytes."""
@@ -162,6 +163,8 @@ def replay(
 ) -> int:
     """Allocate and free as events say, and return the row at which most was allocated.
 
+    Workspaces of convolutions that do not fit are left out.
+
     Parameters
     ----------
     blocks
@@ -178,7 +181,12 @@ def replay(
             if (block := blocks.pop(event.number, None)) is not None:
                 allocator.release(block)
         elif size and event.number not in blocks:
-            blocks[event.number] = allocator.allocate(size)
+            try:
+                blocks[event.number] = allocator.allocate(size)
+            except DoesNotFitError:
+                if event.call is None or not event.call.startswith(_CONVOLUTION):
+                    raise
+                continue  # cuDNN takes an algorithm that needs less: `try_plans` in `aten/src/ATen/native/cudnn`
             if allocator.peak_allocated > peak:
                 peak, peak_row = allocator.peak_allocated, row
         elif event.call == _STREAM:
@@ -402,6 +410,9 @@ _MULTIPROCESSORS = 132
 OFFSET = 0.05
 """Added to a workspace's ratio to the tensors of its convolution before the logarithm is taken."""
 FORWARD, BACKWARD = "forward", "backward"
+WORKSPACE, RESERVE = "workspace", "reserve"
+LEAST_BYTES = 2**20
+"""Below this, errors of the workspace of recurrent layers count less."""
 
 
 def workspace_bytes(calls: Sequence[str], *, tf32: bool, multiprocessors: int = _MULTIPROCESSORS) -> NDArray[np.int64]:
@@ -426,7 +437,7 @@ def workspace_bytes(calls: Sequence[str], *, tf32: bool, multiprocessors: int = 
         if places:
             chosen = [described[place] for place in places]
             matrix = np.array([convolution_features(call, tf32=tf32) for call in chosen], dtype=np.float32)
-            ratio = np.exp(_model()[0][direction].median(matrix)[:, 0]) - OFFSET
+            ratio = np.exp(_estimated(direction, matrix)) - OFFSET
             found[places] = np.maximum(ratio, 0.0) * [convolution_bytes(call) for call in chosen]
     for place, call in enumerate(described):
         if call["kind"] == "attention":
@@ -434,7 +445,7 @@ def workspace_bytes(calls: Sequence[str], *, tf32: bool, multiprocessors: int = 
         elif call["kind"] == "column_sum":
             found[place] = column_sum_bytes(call["rows"], call["columns"], multiprocessors)
         elif call["kind"] in ("lstm", "gru", "rnn"):
-            found[place] = _recurrent_bytes(call)
+            found[place] = _recurrent_bytes(call, tf32=tf32)
     return found.round().astype(np.int64)
 
 
@@ -479,10 +490,28 @@ def recurrent_terms(call: Mapping[str, Any]) -> list[float]:
     ]  # fmt: skip
 
 
-def _recurrent_bytes(call: Mapping[str, Any]) -> float:
-    coefficients = _model()[1]
-    part = f"{call['kind']} {'reserve' if call.get('reserve') else 'workspace'}"
-    return float(np.dot(coefficients[part], recurrent_terms(call)))
+def recurrent_features(call: Mapping[str, Any], *, tf32: bool) -> list[float]:
+    """Return what decides by how much the workspace of a recurrent layer differs from what is linear in its terms."""
+    element, batch, length, inputs = _BYTES.get(call["dtype"], 4), call["batch"], call["length"], call["input"]
+    hidden, states = call["output"] // (1 + call["bidirectional"]), batch * length * call["output"]
+    return [
+        float(value) for value in (
+            call["kind"] == "lstm", element, call["dtype"] == "bfloat16", tf32 or element < 4, batch, length, inputs,
+            hidden, call["layers"], call["bidirectional"], call["batch_first"], batch * length, batch * hidden,
+            element * states, element * call["weight"], inputs / hidden, call["weight"] / states,
+            *(n & -n for n in (batch, inputs, hidden)),
+        )
+    ]  # fmt: skip
+
+
+def _recurrent_bytes(call: Mapping[str, Any], *, tf32: bool) -> float:
+    linear = {
+        part: np.dot(_model()[1][f"{call['kind']} {part}"], recurrent_terms(call)) for part in (WORKSPACE, RESERVE)
+    }
+    if call.get("reserve"):
+        return float(linear[RESERVE])
+    ratio = _estimated("recurrent", [recurrent_features(call, tf32=tf32)])[0]
+    return float((linear[WORKSPACE] + LEAST_BYTES) * np.exp(ratio) - LEAST_BYTES)
 
 
 def column_sum_bytes(rows: int, columns: int, multiprocessors: int = _MULTIPROCESSORS) -> int:
@@ -512,14 +541,20 @@ def _attention_bytes(call: Mapping[str, Any]) -> float:
 
 @functools.cache
 def _model() -> tuple[dict[str, Trees], dict[str, list[float]]]:
-    """Read the fitted forests of convolutions and the coefficients of recurrent layers."""
+    """Read the fitted forests, and the coefficients of recurrent layers."""
     with np.load(io.BytesIO(resource(WORKSPACES_FILE).read_bytes()), allow_pickle=False) as arrays:
-        features = int(arrays["features"])
+        described = json.loads(arrays["described"].tobytes())
         forests = {
-            direction: Trees.from_arrays(
-                {name.removeprefix(f"{direction}_"): arrays[name] for name in arrays if name.startswith(direction)},
+            forest: Trees.from_arrays(
+                {name.removeprefix(f"{forest}/"): arrays[name] for name in arrays if name.startswith(f"{forest}/")},
                 features,
             )
-            for direction in (FORWARD, BACKWARD)
+            for forest, features in described["features"].items()
         }
-        return forests, json.loads(arrays["recurrent"].tobytes())
+        return forests, described["coefficients"]
+
+
+def _estimated(forest: str, features: NDArray[np.float32] | list[list[float]]) -> NDArray[np.float64]:
+    """Return the median of a forest's trees for each row of features."""
+    estimated: NDArray[np.float64] = _model()[0][forest].median(np.asarray(features, dtype=np.float32))[:, 0]
+    return estimated

@@ -182,6 +182,14 @@ def test_a_recurrent_layer_allocates_its_reserve_while_it_holds_its_workspace(re
         assert (events[row + 1].number, events[row + 1].bytes) == (row - 1, None)
 
 
+def test_a_recurrent_layer_keeps_its_output_for_the_backward_pass(recorded):
+    events = recorded(Last(), [2, 5, 8], "training")
+    output = next(event.number for event in events if event.bytes == 4 * 2 * 5 * 16)
+    freed = [(event.number, event.bytes) for event in events].index((output, None))
+    workspaces = [row for row, event in enumerate(events) if event.call and '"lstm"' in event.call]
+    assert workspaces[2] < freed < workspaces[3]  # after that of the first backward pass
+
+
 def test_known_values_do_not_keep_tensors(recorded):
     class Ranges(nn.Module):
         def forward(self, x):

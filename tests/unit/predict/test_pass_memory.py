@@ -17,10 +17,11 @@ from clockwatt.predict.memory import (
     DoesNotFitError,
     column_sum_bytes,
     pass_memory,
+    replay,
     workspace_bytes,
 )
 from clockwatt.schema.execution import TF32
-from clockwatt.schema.records import ACTIVATIONS, CAPTURE, PARAMETERS, MemoryRow
+from clockwatt.schema.records import ACTIVATIONS, CAPTURE, PARAMETERS, WORKSPACE, MemoryRow
 
 KIB, MIB = 2**10, 2**20
 
@@ -129,6 +130,25 @@ def test_recurrent_layers_take_more_with_more_steps():
             "weight": 10**5, "bidirectional": False, "batch_first": True}  # fmt: skip
     small, large = workspace_bytes([json.dumps(call), json.dumps(call | {"length": 1024})], tf32=True)
     assert 4 * small < large
+
+
+def test_a_recurrent_layer_of_a_large_batch_takes_what_was_measured():
+    layer = torch.nn.GRU(16, 128, 2, batch_first=True, bidirectional=True, device="meta")
+    call = {"kind": "gru", "dtype": "float32", "batch": 2048, "length": 200, "layers": 2, "input": 16, "output": 256,
+            "weight": sum(one.numel() for one in layer.parameters()), "bidirectional": True,
+            "batch_first": True}  # fmt: skip
+    (workspace,) = workspace_bytes([json.dumps(call)], tf32=True)
+    tensors = 4 * 2048 * 200 * (16 + 256)
+    assert workspace + tensors == pytest.approx(5_667_692_032, rel=0.15)  # peak of the whole network on an H200
+
+
+def test_a_workspace_that_finds_no_room_is_left_out_but_no_tensor():
+    events = [MemoryRow(0, 0, WORKSPACE, "layer", '{"kind":"convolution"}')]
+    allocator = CachingAllocator(capacity=64 * MIB)
+    replay(allocator, events, [128 * MIB], {})
+    assert allocator.peak_allocated == 0
+    with pytest.raises(DoesNotFitError):
+        replay(allocator, [MemoryRow(0, 128 * MIB, ACTIVATIONS, "layer")], [128 * MIB], {})
 
 
 def _rows(*sizes):

@@ -255,9 +255,12 @@ class _Follower(Tracer):
         reserve = self._storages.allocated(0, ACTIVATIONS, module, described | {"reserve": True})
         self._storages.freed(workspace)  # which `_cudnn_rnn` holds while it allocates the reserve
 
+        kept = [output.untyped_storage()]  # which the backward pass reads
+
         def release(*_gradients: object) -> None:
             self._storages.workspace(described)
             self._storages.freed(reserve)
+            kept.clear()
 
         output.grad_fn.register_hook(release)
 
