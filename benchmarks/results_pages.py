@@ -70,7 +70,7 @@ LEGENDS = {
         "*Built; run on a virtual card only*: the code was not yet run on a real GPU.",
     ),
     "several-gpus": (
-        "Networks were drawn in three sets. Each was predicted, then measured: *blind* predictions came first.",
+        "Networks were drawn in three sets; the third was measured on two machines. *Blind* predictions came first.",
         "Strategies: `ddp`, `fsdp` and `pipeline` on two GPUs; `one`: the same network on one GPU.",
         "Then follow the assignment's experiment (VGG-16), many nodes, and every single step.",
     ),

@@ -168,7 +168,8 @@ class Domain:
             rows = np.flatnonzero(classes == name)
             measured = self._of_class.get(name)
             if measured is None:
-                text = f"No {name} was measured: {rows.size} of them rest on other operations."
+                are = "is" if rows.size == 1 else "are"
+                text = f"No {name} was measured: {rows.size} {are} predicted from other operations."
                 found.append(Outside(text, rows, 1.0 if name in ALGORITHMS else _UNKNOWN_CLASS, name))
                 continue
             coordinates, limit = measured
