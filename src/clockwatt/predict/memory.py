@@ -505,13 +505,12 @@ def recurrent_features(call: Mapping[str, Any], *, tf32: bool) -> list[float]:
 
 
 def _recurrent_bytes(call: Mapping[str, Any], *, tf32: bool) -> float:
-    linear = {
-        part: np.dot(_model()[1][f"{call['kind']} {part}"], recurrent_terms(call)) for part in (WORKSPACE, RESERVE)
-    }
+    part = f"{call['kind']} {RESERVE if call.get('reserve') else WORKSPACE}"
+    linear = float(np.dot(_model()[1][part], recurrent_terms(call)))
     if call.get("reserve"):
-        return float(linear[RESERVE])
+        return linear
     ratio = _estimated("recurrent", [recurrent_features(call, tf32=tf32)])[0]
-    return float((linear[WORKSPACE] + LEAST_BYTES) * np.exp(ratio) - LEAST_BYTES)
+    return float((linear + LEAST_BYTES) * np.exp(ratio) - LEAST_BYTES)
 
 
 def column_sum_bytes(rows: int, columns: int, multiprocessors: int = _MULTIPROCESSORS) -> int:
