@@ -28,7 +28,7 @@ SELECTIONS = {"SCANCEL_STATE": "RUNNING", "SQUEUE_PARTITION": "none", "SACCT_FOR
 """Settings of a user for other purposes; jobs of these tests are pending."""
 BY_HAND = r"^error: jobs of this run may go on\. .* cancel them: (scancel .*)$"
 SHARDS = 30
-EXIT_WITHIN_S = 60
+EXIT_WITHIN_S = 120
 
 
 @pytest.fixture(params=["sacct", "squeue"])
