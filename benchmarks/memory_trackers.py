@@ -106,7 +106,7 @@ def answers(seconds: float) -> tuple[pd.DataFrame, list[str]]:
                 reason = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"[:90]
                 reasons.append(f"{name} did not answer for {network.name} ({row['pass']}): {reason}.")
             took, _ = time.perf_counter() - began, signal.alarm(0)
-            if estimator is clockwatt and memory.construction_bytes(network, row["pass"]) > predicted:
+            if estimator is clockwatt and memory.construction_bytes(network.network_id, row["pass"]) > predicted:
                 break
             rows.append([name, row["pass"], 100 * (predicted / row["allocated_bytes"] - 1), took])
             if estimator is mem_tracker:

@@ -26,7 +26,6 @@ from clockwatt.predict.memory import (
     LEAST_BYTES,
     OFFSET,
     RESERVE,
-    WORKSPACE,
     convolution_bytes,
     convolution_features,
     recurrent_features,
@@ -35,7 +34,7 @@ from clockwatt.predict.memory import (
 )
 from clockwatt.predict.models.trees import Trees, shortened
 from clockwatt.schema.execution import ExecutionSettings
-from clockwatt.schema.records import MEASUREMENT_SCHEMA
+from clockwatt.schema.records import MEASUREMENT_SCHEMA, WORKSPACE
 
 ROOT = Path(__file__).parents[1]
 RESIDENT = 65 * 2**20

@@ -73,9 +73,8 @@ def show(
     if request.network is None:
         _print_least_energy(predictors.least_energy(request), most, as_json=as_json)
         return
-    both = (
-        "pass_" not in request.model_fields_set and request.cache_length is None
-    )  # a step of decoding is no training step
+    # a step of decoding is no training step
+    both = "pass_" not in request.model_fields_set and request.cache_length is None
     shown = predictors.overviews(request, config.PASSES if both else [request.pass_])
     if as_json:
         print(json.dumps([one.to_dict() for one in shown], indent=2))

@@ -23,7 +23,7 @@ from clockwatt.gpu.specs import GpuSpec
 from clockwatt.io.resources import resource
 from clockwatt.predict.models.trees import Trees
 from clockwatt.schema.execution import ExecutionSettings
-from clockwatt.schema.records import CAPTURE, CUBLAS, CUBLASLT, MEMORY_KINDS, STREAM, UNCOMPILED, MemoryRow
+from clockwatt.schema.records import CAPTURE, CUBLAS, CUBLASLT, MEMORY_KINDS, STREAM, UNCOMPILED, WORKSPACE, MemoryRow
 
 CONTEXT_BYTES = 512 * 2**20
 """Typical memory of a CUDA context with the kernels of PyTorch and cuDNN loaded."""
@@ -39,7 +39,6 @@ FRAGMENTATION = "fragmentation"
 _STREAM, _CAPTURE, _UNCOMPILED = (
     json.dumps({"kind": kind}, separators=(",", ":")) for kind in (STREAM, CAPTURE, UNCOMPILED)
 )
-_CONVOLUTION = '{"kind":"convolution"'
 
 ModuleBytes = Mapping[tuple[str, str], int]
 """Module path and kind to bytes."""
@@ -163,8 +162,6 @@ def replay(
 ) -> int:
     """Allocate and free as events say, and return the row at which most was allocated.
 
-    Workspaces of convolutions that do not fit are left out.
-
     Parameters
     ----------
     blocks
@@ -181,12 +178,7 @@ def replay(
             if (block := blocks.pop(event.number, None)) is not None:
                 allocator.release(block)
         elif size and event.number not in blocks:
-            try:
-                blocks[event.number] = allocator.allocate(size)
-            except DoesNotFitError:
-                if event.call is None or not event.call.startswith(_CONVOLUTION):
-                    raise
-                continue  # cuDNN takes an algorithm that needs less: `try_plans` in `aten/src/ATen/native/cudnn`
+            blocks[event.number] = allocator.allocate(size)
             if allocator.peak_allocated > peak:
                 peak, peak_row = allocator.peak_allocated, row
         elif event.call == _STREAM:
@@ -410,7 +402,7 @@ _MULTIPROCESSORS = 132
 OFFSET = 0.05
 """Added to a workspace's ratio to the tensors of its convolution before the logarithm is taken."""
 FORWARD, BACKWARD = "forward", "backward"
-WORKSPACE, RESERVE = "workspace", "reserve"
+RESERVE = "reserve"
 LEAST_BYTES = 2**20
 """Below this, errors of the workspace of recurrent layers count less."""
 

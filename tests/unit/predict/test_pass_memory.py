@@ -17,11 +17,10 @@ from clockwatt.predict.memory import (
     DoesNotFitError,
     column_sum_bytes,
     pass_memory,
-    replay,
     workspace_bytes,
 )
 from clockwatt.schema.execution import TF32
-from clockwatt.schema.records import ACTIVATIONS, CAPTURE, PARAMETERS, WORKSPACE, MemoryRow
+from clockwatt.schema.records import ACTIVATIONS, CAPTURE, PARAMETERS, MemoryRow
 
 KIB, MIB = 2**10, 2**20
 
@@ -140,15 +139,6 @@ def test_a_recurrent_layer_of_a_large_batch_takes_what_was_measured():
     (workspace,) = workspace_bytes([json.dumps(call)], tf32=True)
     tensors = 4 * 2048 * 200 * (16 + 256)
     assert workspace + tensors == pytest.approx(5_667_692_032, rel=0.15)  # peak of the whole network on an H200
-
-
-def test_a_workspace_that_finds_no_room_is_left_out_but_no_tensor():
-    events = [MemoryRow(0, 0, WORKSPACE, "layer", '{"kind":"convolution"}')]
-    allocator = CachingAllocator(capacity=64 * MIB)
-    replay(allocator, events, [128 * MIB], {})
-    assert allocator.peak_allocated == 0
-    with pytest.raises(DoesNotFitError):
-        replay(allocator, [MemoryRow(0, 128 * MIB, ACTIVATIONS, "layer")], [128 * MIB], {})
 
 
 def _rows(*sizes):
