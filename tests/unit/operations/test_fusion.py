@@ -42,6 +42,13 @@ def test_element_wise_calls_between_convolutions_are_one_kernel_and_take_the_bia
     assert [moved(operation) / IMAGE for kind, operation in calls if kind == "fused"] == pytest.approx([2, 3], rel=0.1)
 
 
+def test_a_batch_normalisation_of_16_bits_takes_longer_than_its_bytes():
+    network = NetworkConfig(name="block", input=[2, 8, 16, 16], precision="bf16+compile")
+    calls = trace_network(network, "inference", TrainingConfig(), lambda _: Block().bfloat16()).calls
+    fused = [moved(call.operation) / (IMAGE / 2) for call in calls if call.kind == "fused"]
+    assert fused == pytest.approx([3, 3], rel=0.1)  # in place of 2, in the bytes of 16-bit images
+
+
 def test_the_backward_pass_has_kernels_and_normalisations_have_reductions():
     kinds = [kind for kind, _ in compiled("training")]
     large = [moved(op) / IMAGE for kind, op in compiled("training") if kind == "fused" and moved(op) > IMAGE / 2]
