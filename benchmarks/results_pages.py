@@ -86,7 +86,7 @@ LEGENDS = {
         "(!): that interval excludes 90 %. The half-width is a median.",
     ),
     "compiled-passes": (
-        "Three sets of networks were each measured eager, compiled, and with CUDA graphs (*graph*).",
+        "Four sets of networks were each measured eager, compiled, and with CUDA graphs (*graph*).",
         "Errors below are median / 90th percentile. Coverage of 90 % intervals / median half-width.",
     ),
 }
