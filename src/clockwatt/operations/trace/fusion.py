@@ -46,8 +46,8 @@ _BATCH_STATISTICS = frozenset({"batch_norm", "group_norm", "instance_norm"})
 """Operation classes with statistics over more than a kernel keeps: it reads its input twice."""
 _ROW_STATISTICS = frozenset({"layer_norm", "rms_norm"})
 _NORMALISING_BYTES = 6
-"""A kernel normalises an element by stored statistics in the time in which it moves so many bytes: 6 on an H100, 8 on an
-H200. TorchInductor takes a root and a quotient of each element, so that in 16 bits this decides, not bandwidth."""
+"""A kernel normalises an element by stored statistics in the time in which it moves so many bytes: 6 on an H100, 8 on
+an H200. TorchInductor takes a root and a quotient of each element: in 16 bits this decides, not bandwidth."""
 
 _WIDTHS = (4096, 32)
 """Elements of a row of the additions that stand for large and small kernels."""
