@@ -200,15 +200,16 @@ def main() -> None:
           "The first 39 of 45 passes. `host.json` is the profile, measured on the same machine.",
           "Times of eager and compiled passes are farther off than without the profile."]),
         (HERE / "fourth", "predicted-h200.json", "fourth set", "Fourth set, predicted before it was measured", "fourth",
-         ["A fourth seed drew 45 passes of networks that the other sets lack, for an H200. What errs beyond operations",
-          "was fitted to passes of H100s. Predicted by commit 80af1e03. Host not calibrated.",
+         ["A fourth seed drew 45 passes of networks that the other sets lack. The card is an H200.",
+          "Errors beyond those of operations were fitted to H100s.",
+          "Predicted by commit 80af1e03. Host not calibrated.",
           "The measuring machine's version of timm lacks one network.",
           "16-bit inference of EfficientNets is underestimated by 19 to 27 %: bytes do not bound batch normalisation.",
           "So is training of ConvMixer (42 %): depthwise convolutions of 9 × 9, channels last."]),
         (HERE / "fourth", "predicted-again-h200.json", "", "Fourth set, predicted again", "fourth-again",
          ["Predicted after they were measured, by the version of this table's date. Targets are judged above.",
-          "Batch normalisation in 16 bits takes the time that was seen in the second set, and 590 more operations of",
-          "kinds that predictors missed were measured."]),
+          "Batch normalisation in 16 bits takes the time that was seen in the second set.",
+          "Predictors learnt from 590 more operations, of kinds that they had missed."]),
     ):  # fmt: skip
         gpu = name.removesuffix(".json").rpartition("-")[-1].upper()
         rows, targets = table(compared(folder, name), of)
