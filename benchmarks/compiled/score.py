@@ -208,8 +208,8 @@ def main() -> None:
           "So is training of ConvMixer (42 %): depthwise convolutions of 9 × 9, channels last."]),
         (HERE / "fourth", "predicted-again-h200.json", "", "Fourth set, predicted again", "fourth-again",
          ["Predicted after they were measured, by the version of this table's date. Targets are judged above.",
-          "Batch normalisation in 16 bits takes the time that was seen in the second set.",
-          "Predictors learnt from 590 more operations, of kinds that they had missed."]),
+          "Batch normalisation in 16 bits takes the time that it took in the second set.",
+          "Predictors are fitted to 590 more operations, of kinds that were predicted badly."]),
     ):  # fmt: skip
         gpu = name.removesuffix(".json").rpartition("-")[-1].upper()
         rows, targets = table(compared(folder, name), of)
