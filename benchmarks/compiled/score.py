@@ -28,10 +28,14 @@ COLUMNS = [
 ]  # fmt: skip
 
 
+def gpu_of(predictions: str) -> str:
+    """Return the GPU of a file of predictions, which its name ends with."""
+    return Path(predictions).stem.rpartition("-")[-1]
+
+
 def compared(folder: Path = HERE, predictions: str = "predicted-h100.json") -> pd.DataFrame:
     """Return a row for each pass, mode and quantity of a set, measured and predicted; `width` is high over low."""
-    gpu = Path(predictions).stem.rpartition("-")[-1]
-    lines = (folder / f"measured-{gpu}.jsonl").read_text(encoding="utf-8").splitlines()
+    lines = (folder / f"measured-{gpu_of(predictions)}.jsonl").read_text(encoding="utf-8").splitlines()
     predicted = json.loads((folder / predictions).read_text(encoding="utf-8"))
     rows: list[dict[str, Any]] = []
     for line in map(json.loads, lines):
@@ -211,7 +215,7 @@ def main() -> None:
           "Batch normalisation in 16 bits takes the time that it took in the second set.",
           "Predictors are fitted to 590 more operations, of kinds that were predicted badly."]),
     ):  # fmt: skip
-        gpu = name.removesuffix(".json").rpartition("-")[-1].upper()
+        gpu = gpu_of(name).upper()
         rows, targets = table(compared(folder, name), of)
         result_file.write(
             "compiled-passes",

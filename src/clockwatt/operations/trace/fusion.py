@@ -205,14 +205,13 @@ class _Fusion:
             read += sum(reads.values())
             gradients += self._gradient_of(group, root)
         written, arriving = self._written(group)
-        if self._training:
-            for operation in members:
-                if operation.operation_class in _BATCH_STATISTICS:
-                    yield from (operation.tensors[0].bytes, 0)
-        normalised = sum(
-            operation.tensors[0].elements for operation in members if operation.operation_class == "batch_norm"
-        )
-        yield max(read + written, 0 if self._training else _NORMALISING_BYTES * normalised)
+        least = 0
+        for operation in members:
+            if self._training and operation.operation_class in _BATCH_STATISTICS:
+                yield from (operation.tensors[0].bytes, 0)
+            elif operation.operation_class == "batch_norm":
+                least += _NORMALISING_BYTES * operation.tensors[0].elements
+        yield max(read + written, least)
         if not self._training or not any(operation.has_backward for operation in members):
             return
         for operation in members:
