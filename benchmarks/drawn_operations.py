@@ -32,7 +32,7 @@ from benchmarks import result_file
 
 HERE = Path(__file__).parent / "drawn"
 _KINDS = {"lstm": "recurrent", "gru": "recurrent", "scaled_dot_product_attention": "attention, decoding",
-          "conv3d": "3-D convolution"}  # fmt: skip
+          "conv3d": "3-D convolution", "conv1d": "1-D convolution", "interpolate": "interpolation"}  # fmt: skip
 _POINT = "default"
 
 
